@@ -1,0 +1,159 @@
+"""Text in, text out, over any step model: tokenise, batch, search, detokenise, put back in order."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfexport_runtime.errors import InputError, OptionError, TruncationWarning
+from tfexport_runtime.hypothesis import Decoded, FinishReason, length_limit
+from tfexport_runtime.options import TranslationOptions, check_options
+from tfexport_runtime.search import search
+from tfexport_runtime.step_model import Request, StepModel, Target
+from tfexport_runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation of a text."""
+
+    text: str
+    tokens: tuple[str, ...]  # written form of `ids`
+    ids: tuple[int, ...]  # prefix and generated tokens, without `eos`
+    score: float  # sum of log-probabilities under the length penalty
+    token_scores: tuple[float, ...]  # log-probability of each token (0 for a forced prefix), then of `eos` if reached
+    finish_reason: FinishReason
+
+    @property
+    def truncated(self) -> bool:
+        """True when it was cut before `eos`."""
+        return self.finish_reason != "eos"
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The hypotheses of one text, best first; there is always at least one."""
+
+    hypotheses: tuple[Hypothesis, ...]
+
+    @property
+    def best(self) -> Hypothesis:
+        return self.hypotheses[0]
+
+    @property
+    def text(self) -> str:
+        return self.best.text
+
+
+EMPTY = Translation((Hypothesis("", (), (), 0.0, (), "eos"),))
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """How text becomes what the encoder reads, and what the decoder gives becomes text."""
+
+    source: Tokenizer
+    target: Tokenizer
+    before: tuple[int, ...]  # ids in front of every source
+    after: tuple[int, ...]  # ids behind it
+    max_source_length: int
+
+
+def translate(
+    model: StepModel[Any],
+    vocabularies: Vocabularies,
+    target: Target,
+    texts: Sequence[str],
+    options: TranslationOptions,
+    prefixes: Sequence[str] | None = None,
+) -> list[Translation]:
+    """The translations of the texts, in their order. `prefixes` are beginnings of the targets, one for each text.
+
+    Raises OptionError before any work, and InputError for a text that is too long.
+    """
+    if isinstance(texts, str):
+        raise OptionError("translate takes a list of texts, not one string")
+    if prefixes is not None and len(prefixes) != len(texts):
+        raise OptionError(f"{len(prefixes)} prefixes for {len(texts)} texts")
+    check_options(options, target)
+    sources = [_source_ids(text, i, vocabularies, options) for i, text in enumerate(texts)]
+    requests = [
+        Request(source, tuple(vocabularies.target.encode(prefixes[i])) if prefixes else (), i, sample)
+        for i, source in enumerate(sources)
+        if source
+        for sample in range(options.n_best if options.sampling else 1)
+    ]
+    _check_room(requests, options, target)
+    decoded: dict[int, dict[int, list[Decoded]]] = {}
+    for batch in batches(requests, options):
+        for request, hypotheses in zip(batch, search(model, batch, options, target), strict=True):
+            decoded.setdefault(request.index, {})[request.sample] = hypotheses
+    return [
+        _translation([h for _, hs in sorted(decoded[i].items()) for h in hs], vocabularies) if i in decoded else EMPTY
+        for i in range(len(texts))
+    ]
+
+
+def batches(requests: Sequence[Request], options: TranslationOptions) -> Iterator[list[Request]]:
+    """Requests of similar length together, the longest first, `max_batch_tokens` source tokens at most, beams counted.
+
+    The longest first, so that the largest buffers are asked for once.
+    """
+    batch: list[Request] = []
+    for request in sorted(requests, key=lambda r: -len(r.source)):
+        width = len(batch[0].source) if batch else len(request.source)
+        if batch and (len(batch) + 1) * width * options.beam_size > options.max_batch_tokens:
+            yield batch
+            batch = []
+        batch.append(request)
+    if batch:
+        yield batch
+
+
+def _source_ids(text: str, index: int, vocabularies: Vocabularies, options: TranslationOptions) -> tuple[int, ...]:
+    """What the encoder reads; empty for a text without tokens."""
+    try:
+        ids = vocabularies.source.encode(text)
+    except UnicodeEncodeError as error:
+        raise InputError("holds a lone surrogate, which is not a character", index) from error
+    if not ids:
+        return ()
+    room = vocabularies.max_source_length - len(vocabularies.before) - len(vocabularies.after)
+    if len(ids) > room:
+        if not options.truncate_source:
+            raise InputError(
+                f"has {len(ids)} tokens, the model takes {room}; split it, or allow truncate_source", index
+            )
+        warnings.warn(TruncationWarning(f"was cut from {len(ids)} to {room} tokens", index), stacklevel=4)
+    return (*vocabularies.before, *ids[:room], *vocabularies.after)
+
+
+def _check_room(requests: Sequence[Request], options: TranslationOptions, target: Target) -> None:
+    for request in requests:
+        forced = len(request.prefix) if options.prefix_strength == 1 else 0
+        if forced >= target.max_length:
+            raise InputError(
+                f"has a prefix of {forced} tokens, which leaves no room to generate; "
+                f"the model takes {target.max_length}",
+                request.index,
+            )
+        if length_limit(len(request.source), forced, options, target) < 1:
+            raise InputError(
+                f"has {len(request.source)} tokens, for which max_length_ratio {options.max_length_ratio} and "
+                f"max_length_extra {options.max_length_extra} allow no output; raise one of them",
+                request.index,
+            )
+
+
+def _translation(decoded: Sequence[Decoded], vocabularies: Vocabularies) -> Translation:
+    tokenizer = vocabularies.target
+    return Translation(
+        tuple(
+            Hypothesis(
+                tokenizer.decode(d.ids), tuple(tokenizer.tokens(d.ids)), d.ids, d.score, d.token_scores, d.finish_reason
+            )
+            for d in sorted(decoded, key=lambda d: -d.score)  # stable: they are in order unless they are samples
+        )
+    )

@@ -1,0 +1,56 @@
+"""`Translator("bundle/").translate(texts)`: a bundle, ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfexport_runtime.bundle import Bundle, read_bundle
+from tfexport_runtime.options import TranslationOptions
+from tfexport_runtime.session import SessionOptions, open_model
+from tfexport_runtime.translation import Translation, Vocabularies, translate
+
+
+class Translator:
+    """A bundle, ready to translate. Safe to share between threads.
+
+    Raises BundleError, UnavailableError.
+    """
+
+    def __init__(self, path: str | Path, session_options: SessionOptions | None = None, verify: bool = True) -> None:
+        """verify=False skips the hashes of the files, which cost a read of the whole bundle."""
+        self.bundle = read_bundle(Path(path), verify=verify)
+        self.default_options = self.bundle.manifest.default_options()
+        self._model = open_model(self.bundle, session_options or SessionOptions())
+        self._vocabularies = bundle_vocabularies(self.bundle)
+        self._target = self.bundle.manifest.search_target()
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        options: TranslationOptions | None = None,
+        prefixes: Sequence[str] | None = None,
+    ) -> list[Translation]:
+        """Translates the texts, in their order. `prefixes` are beginnings of the targets, one for each text.
+
+        Raises OptionError before any work, and InputError for a text that is too long.
+        """
+        return translate(
+            self._model, self._vocabularies, self._target, texts, options or self.default_options, prefixes
+        )
+
+    def options(self, changes: Mapping[str, Any]) -> TranslationOptions:
+        """The bundle's default options with some changed."""
+        return self.default_options.with_changes(changes)
+
+
+def bundle_vocabularies(bundle: Bundle) -> Vocabularies:
+    source, manifest = bundle.manifest.source, bundle.manifest
+    return Vocabularies(
+        bundle.source_tokenizer(),
+        bundle.target_tokenizer(),
+        (source.start_id,) * source.add_bos,
+        (source.eos_id,) * source.add_eos,
+        manifest.model.max_source_length,
+    )
