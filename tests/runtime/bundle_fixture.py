@@ -115,6 +115,7 @@ def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
     """Changes `bundle.json` in place, without any check."""
     path = folder / "bundle.json"
     values = json.loads(path.read_bytes())
+    values.pop("digest", None)  # as if it had been written so
     change(values)
     path.write_text(json.dumps(values), encoding="utf-8")
 

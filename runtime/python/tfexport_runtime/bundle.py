@@ -34,6 +34,7 @@ from tfexport_runtime.manifest import (
     TokenizerInfo,
     is_file_name,
 )
+from tfexport_runtime.seal import check_seal, sealed
 from tfexport_runtime.strict_json import shown
 from tfexport_runtime.tokenizer import Tokenizer, load_tokenizer
 
@@ -134,7 +135,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Writes `bundle.json`, after reading it as a runtime will. Raises BundleError."""
     text = manifest.to_json()
     Manifest.from_json(text)
-    (folder / MANIFEST_NAME).write_bytes(text.encode("utf-8"))
+    (folder / MANIFEST_NAME).write_bytes(sealed(text).encode("utf-8"))
 
 
 def describe_files(folder: Path) -> dict[str, FileInfo]:
@@ -151,11 +152,12 @@ def _read_folder(folder: Path, origin: Path, verify: bool) -> Bundle:
     if MANIFEST_NAME not in sizes:
         found = _named(sorted(sizes)) if sizes else "nothing"
         raise BundleError(f"{origin}: not a bundle: no {MANIFEST_NAME} in it (found {found})")
-    manifest_path = folder / MANIFEST_NAME
-    manifest = Manifest.from_json(_read_at_most(manifest_path, MAX_MANIFEST_BYTES + 1), str(origin / MANIFEST_NAME))
+    text = _read_at_most(folder / MANIFEST_NAME, MAX_MANIFEST_BYTES + 1)
+    manifest = Manifest.from_json(text, str(origin / MANIFEST_NAME))
     _check_listing(manifest, sizes, origin)
     _check_graphs(manifest, folder, origin)
     if verify:
+        check_seal(text, str(origin / MANIFEST_NAME))
         _check_digests(manifest, folder, origin)
     return Bundle(manifest, folder, origin)
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from tfexport_runtime.errors import BundleError, OptionError
 from tfexport_runtime.options import TranslationOptions, check_options
+from tfexport_runtime.seal import SEAL_KEY
 from tfexport_runtime.step_model import Target
 from tfexport_runtime.strict_json import Limits, build, build_partial, parse_json, plain, raise_all, shown
 from tfexport_runtime.tokenizer import TokenizerKind
@@ -170,7 +171,7 @@ class Manifest:
     def from_dict(cls, values: Mapping[str, Any], origin: str = MANIFEST_NAME) -> Manifest:
         """Raises BundleError, with every problem at once."""
         _check_format(values, origin)
-        manifest = build(cls, {name: v for name, v in values.items() if name != "format"}, origin)
+        manifest = build(cls, {name: v for name, v in values.items() if name not in ("format", SEAL_KEY)}, origin)
         generation = build_partial(_GENERATION, manifest.generation, "generation", origin)
         raise_all(list(_contradictions(manifest)), origin)
         try:

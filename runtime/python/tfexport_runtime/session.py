@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +25,7 @@ FIRST_CAPACITY = 32  # tokens that a new in-place cache holds before it is doubl
 class SessionOptions:
     """How the graphs are run."""
 
-    threads: int | None = None  # None: one for each physical core
+    threads: int | None = None  # None: one for each core that the process may use
     provider: Literal["cpu", "cuda"] = "cpu"
     spinning: bool = True  # threads wait actively between operators: fastest, but keeps cores busy
 
@@ -185,6 +186,11 @@ class GrowingModel(_Model):
         return outputs[: len(wanted)], longer
 
 
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _cache_head(bundle: Bundle) -> tuple[int, int]:
     """Heads and head size of the self-attention cache: the graph may pad the model's head size."""
     for tensor in bundle.manifest.graphs["decoder"].inputs:
@@ -200,7 +206,7 @@ def _session(bundle: Bundle, graph: str, options: SessionOptions) -> onnxruntime
     except ImportError as error:
         raise UnavailableError('ONNX Runtime is not installed; run: pip install "tfexport[cpu]"') from error
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = options.threads or 0
+    settings.intra_op_num_threads = options.threads or available_cores()
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
     settings.add_session_config_entry("session.intra_op.allow_spinning", str(int(options.spinning)))

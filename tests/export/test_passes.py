@@ -1,0 +1,79 @@
+"""Each pass alone: what it changes, that it says so, and that the outputs stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+
+from tfexport.passes.strip_metadata import strip_metadata
+from tfexport.passes.tie_output_projection import tie_output_projection
+
+
+def graph(text: str, **initializers: np.ndarray) -> ir.Model:
+    """A model from ONNX's text form, with the values of its initializers."""
+    import onnx.parser
+
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    for name, array in initializers.items():
+        value = next(v for n in model.graph for v in n.inputs if v is not None and v.name == name)
+        value.const_value = ir.tensor(array, name=name)
+        value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.from_numpy(array.dtype)
+        model.graph.initializers[name] = value
+    return model
+
+
+def run(model: ir.Model, **inputs: np.ndarray) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, inputs))
+
+
+TIED = """
+<ir_version: 9, opset_import: ["" : 18]>
+g (int64[n] ids) => (float[n, 7] logits) {
+    x = Gather(table, ids)
+    logits = MatMul(x, projection)
+}
+"""
+
+
+def tied() -> tuple[ir.Model, np.ndarray]:
+    table = np.random.default_rng(0).standard_normal((7, 4)).astype(np.float32)
+    model = graph(TIED, table=table, projection=np.ascontiguousarray(table.T))
+    next(iter(model.graph)).outputs[0].shape = ir.Shape(["n", 4])
+    return model, table
+
+
+def test_a_tied_projection_reads_the_table() -> None:
+    model, table = tied()
+    ids = np.array([3, 0, 6])
+    before = run(model, ids=ids)[0]
+    model, modified = tie_output_projection(model)
+    assert modified
+    assert list(model.graph.initializers) == ["table"]
+    assert [n.op_type for n in model.graph] == ["Gather", "Gemm"]
+    np.testing.assert_allclose(run(model, ids=ids)[0], before, rtol=1e-6)
+    np.testing.assert_allclose(before, table[ids] @ table.T, rtol=1e-5)
+    assert tie_output_projection(model)[1] is False
+
+
+def test_a_projection_of_its_own_stays() -> None:
+    _, table = tied()
+    other = graph(TIED, table=table, projection=np.ascontiguousarray(table.T) + 1)
+    next(iter(other.graph)).outputs[0].shape = ir.Shape(["n", 4])
+    assert tie_output_projection(other)[1] is False
+    assert "projection" in other.graph.initializers
+
+
+def test_metadata_is_removed_everywhere() -> None:
+    model, _ = tied()
+    node = next(iter(model.graph))
+    node.metadata_props["where"] = "model.py, line 7"
+    node.outputs[0].metadata_props["shape"] = "x"
+    model.graph.doc_string = "traced"
+    model, modified = strip_metadata(model)
+    assert modified
+    assert not node.metadata_props
+    assert not node.outputs[0].metadata_props
+    assert not model.graph.doc_string
+    assert strip_metadata(model)[1] is False

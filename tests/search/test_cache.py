@@ -1,0 +1,154 @@
+"""Both caches against plain numpy: rows move, sentences leave, buffers grow, garbage stays out of sight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.search.cases import examples
+from tfexport_runtime.cache import Array, GrowingCache, InPlaceCache, Memory
+
+LAYERS, HEADS, SIZE, SOURCE, LIMIT = 2, 2, 3, 4, 13
+STEPS = st.lists(st.sampled_from(["step", "step", "reorder", "leave", "permute"]), max_size=25)
+
+
+@dataclass
+class Expected:
+    """One list entry for each row or sentence; moving them is plain indexing."""
+
+    beams: int
+    cross: list[list[Array]]  # [sentence][2L] of [H, S, D]
+    masks: list[Array]
+    rows: list[list[Array]]  # [row][token] of [2L, H, D]
+
+    def select(self, rows: list[int]) -> None:
+        sentences = [r // self.beams for r in rows[:: self.beams]]
+        self.cross = [self.cross[i] for i in sentences]
+        self.masks = [self.masks[i] for i in sentences]
+        self.rows = [list(self.rows[r]) for r in rows]
+
+
+def new_memory(generator: np.random.Generator, sentences: int) -> Memory:
+    cross = [generator.random((sentences, HEADS, SOURCE, SIZE), np.float32) for _ in range(2 * LAYERS)]
+    return Memory(cross, generator.integers(0, 2, (sentences, SOURCE)).astype(np.int32))
+
+
+def start(memory: Memory, beams: int) -> Expected:
+    count = len(memory.mask)
+    cross = [[a[i].copy() for a in memory.cross] for i in range(count)]
+    return Expected(beams, cross, [m.copy() for m in memory.mask], [[] for _ in range(count * beams)])
+
+
+def next_rows(action: str, generator: np.random.Generator, expected: Expected) -> list[int]:
+    """reorder: beams within their sentences; leave: fewer sentences, the last ones fill gaps; permute: any order."""
+    beams, count = expected.beams, len(expected.masks)
+    sentences = list(range(count))
+    if action == "leave":
+        stay = [i for i in sentences if generator.random() < 0.6] or [0]
+        last_first = iter(reversed(stay))
+        sentences = [i if i in stay else next(last_first) for i in range(len(stay))]
+    if action == "permute":
+        sentences = generator.permutation(count).tolist()
+    return [s * beams + int(generator.integers(0, beams)) for s in sentences for _ in range(beams)]
+
+
+def assert_memory(memory: Memory, expected: Expected) -> None:
+    assert np.array_equal(memory.mask, np.array(expected.masks))
+    for i, array in enumerate(memory.cross):
+        assert array.flags.c_contiguous
+        assert np.array_equal(array, np.array([c[i] for c in expected.cross]))
+
+
+@examples(200)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.booleans(), STEPS)
+def test_the_in_place_cache_is_plain_indexing(
+    seed: int, count: int, beams: int, capacity: int, ragged: bool, actions: list[str]
+) -> None:
+    generator = np.random.default_rng(seed)
+    memory = new_memory(generator, count)
+    expected = start(memory, beams)
+    cache = InPlaceCache.empty(memory, count * beams, LAYERS, HEADS, SIZE, capacity)
+    cache.buffers[:] = np.nan
+    for action in actions:
+        if action == "step":
+            if max(map(len, expected.rows)) == LIMIT:
+                continue
+            cache = write_token(cache.with_room(LIMIT), expected, generator, ragged)
+        else:
+            rows = next_rows(action, generator, expected)
+            same = rows == list(range(len(expected.rows)))
+            binding = cache.binding = object()
+            before, cache = cache, cache.select(np.array(rows))
+            expected.select(rows)
+            assert not same or cache is before
+            assert cache.binding is (binding if cache is before else None)
+        assert cache.capacity <= LIMIT
+        assert_memory(cache.memory, expected)
+        assert_in_place(cache, expected)
+
+
+def write_token(cache: InPlaceCache, expected: Expected, generator: np.random.Generator, ragged: bool) -> InPlaceCache:
+    """What the graph does: the new token of each row goes to the end of that row. Ragged: some rows get none."""
+    for row in range(len(cache.lengths)):
+        if ragged and generator.random() < 0.3:
+            continue
+        token = generator.random((2 * LAYERS, HEADS, SIZE), np.float32)
+        expected.rows[row].append(token)
+        for i in range(2 * LAYERS):
+            cache.layer(i)[row, :, cache.lengths[row]] = token[i]
+        cache.lengths[row] += 1
+    for row, length in enumerate(cache.lengths):
+        cache.buffers[:, row, :, length:] = np.nan
+    return cache
+
+
+def assert_in_place(cache: InPlaceCache, expected: Expected) -> None:
+    assert cache.lengths.dtype == np.int32
+    assert cache.lengths.tolist() == [len(tokens) for tokens in expected.rows]
+    for i in range(2 * LAYERS):
+        layer = cache.layer(i)
+        assert layer.shape == (len(expected.rows), HEADS, cache.capacity, SIZE)
+        assert layer.flags.c_contiguous
+        for row, tokens in enumerate(expected.rows):
+            for position, token in enumerate(tokens):
+                assert np.array_equal(layer[row, :, position], token[i])
+
+
+def test_a_buffer_doubles_and_keeps_to_the_limit() -> None:
+    cache = InPlaceCache.empty(new_memory(np.random.default_rng(0), 1), 2, LAYERS, HEADS, SIZE, 3)
+    assert cache.with_room(LIMIT) is cache
+    capacities = []
+    for used in (2, 3, 6, 12):
+        cache.lengths[:] = used
+        cache = cache.with_room(LIMIT)
+        capacities.append(cache.capacity)
+    assert capacities == [3, 6, 12, 13]
+
+
+@examples(100)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), STEPS)
+def test_the_growing_cache_is_plain_indexing(seed: int, count: int, beams: int, actions: list[str]) -> None:
+    generator = np.random.default_rng(seed)
+    memory = new_memory(generator, count)
+    expected = start(memory, beams)
+    cache = GrowingCache.empty(memory, count * beams, LAYERS, HEADS, SIZE)
+    for action in actions:
+        if action == "step":
+            tokens = generator.random((2 * LAYERS, len(expected.rows), HEADS, 1, SIZE), np.float32)
+            layers = [np.concatenate([old, tokens[i]], axis=2) for i, old in enumerate(cache.layers)]
+            cache = GrowingCache(cache.memory, layers, cache.lengths + 1)
+            for row, history in enumerate(expected.rows):
+                history.append(tokens[:, row, :, 0])
+        else:
+            rows = next_rows(action, generator, expected)
+            cache = cache.select(np.array(rows))
+            expected.select(rows)
+        assert_memory(cache.memory, expected)
+        assert cache.lengths.tolist() == [len(tokens) for tokens in expected.rows]
+        for i, layer in enumerate(cache.layers):
+            assert layer.flags.c_contiguous
+            expected_layer = [np.stack([t[i] for t in history], axis=1) for history in expected.rows if history]
+            assert layer.shape[2] == 0 if not expected_layer else np.array_equal(layer, np.array(expected_layer))

@@ -1,0 +1,100 @@
+"""`tfexport inspect BUNDLE`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tfexport.cli.console import megabytes, print_json, print_table
+
+if TYPE_CHECKING:
+    from tfexport_runtime.bundle import Bundle
+    from tfexport_runtime.manifest import GraphInfo
+
+
+def inspect(
+    bundle: Annotated[Path, typer.Argument(help="Folder or zip of a bundle.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest and the operators as JSON.")] = False,
+) -> None:
+    """Show what is in a bundle: model, graphs, operators, tokenizers, files, parity."""
+    from tfexport_runtime.bundle import read_bundle
+
+    opened = read_bundle(bundle)
+    graphs = opened.manifest.graphs
+    operators = {name: _operators(opened, graph) for name, graph in graphs.items()}
+    if as_json:
+        print_json({**opened.manifest.to_dict(), "operator_counts": operators})
+        return
+    _show_summary(opened)
+    for name, graph in graphs.items():
+        _show_graph(name, graph)
+        counts = sorted(operators[name].items(), key=lambda item: (-item[1], item[0]))
+        print_table(f"Operators of the {name}", ["operator", "count"], [[op, str(n)] for op, n in counts])
+    files = opened.manifest.files
+    print_table(
+        "Files", ["file", "size", "SHA-256"], [[n, megabytes(f.bytes), f.sha256[:16]] for n, f in files.items()]
+    )
+
+
+def _operators(bundle: Bundle, graph: GraphInfo) -> dict[str, int]:
+    """How often each operator occurs, functions and subgraphs counted."""
+    from collections import Counter
+
+    import onnx
+
+    def nodes(graph: Any) -> Any:
+        for node in graph.node:
+            yield node
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    yield from nodes(attribute.g)
+
+    model = onnx.load_model_from_string(bundle.read(graph.file))
+    found = Counter(f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in nodes(model.graph))
+    return dict(sorted(found.items()))
+
+
+def _show_summary(bundle: Bundle) -> None:
+    from tfexport.bench import size_on_disk
+
+    m = bundle.manifest
+    rows = {
+        "name": m.model.name,
+        "parameters": f"{m.model.parameters:,}",
+        "layers": f"{m.model.num_encoder_layers} encoder, {m.model.num_decoder_layers} decoder",
+        "width": f"d_model {m.model.d_model}, {m.model.num_heads} heads of {m.model.head_size}, d_ff {m.model.d_ff}",
+        "vocabulary": f"{m.model.source_vocab_size} source, {m.model.target_vocab_size} target",
+        "longest": f"{m.model.max_source_length} source, {m.model.max_target_length} target tokens",
+        "tokenizers": f"{m.source.tokenizer.kind} ({m.source.tokenizer.file}, {m.target.tokenizer.file})",
+        "precision": m.precision,
+        "operators": f"{m.operators}, opset {m.opset}, IR {m.ir_version}, cache {m.cache.form}",
+        "needs": f"onnxruntime {m.requirements.onnxruntime} or newer",
+        "size": megabytes(size_on_disk(bundle.origin)),
+        "made with": ", ".join(f"{name} {version}" for name, version in m.producer.items()),
+        "generation": ", ".join(f"{name} {value}" for name, value in m.generation.items()) or "the runtime's defaults",
+        "parity": _parity(m.parity),
+    }
+    print_table(str(bundle.origin), ["", ""], [[name, value] for name, value in rows.items()])
+
+
+def _parity(parity: Mapping[str, Any]) -> str:
+    """The summary that the export wrote; it is for people, so nothing relies on its form."""
+    rows = parity.get("rows")
+    if "passed" not in parity or not isinstance(rows, list):
+        return "not checked"
+    verdict = "passed" if parity["passed"] is True else "FAILED"
+    found = [f"{row['name']} {row['difference']:.2g}" for row in rows if _is_row(row)]
+    return "\n".join([verdict, *found])
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, dict) and "name" in row and isinstance(row.get("difference"), int | float)
+
+
+def _show_graph(name: str, graph: GraphInfo) -> None:
+    tensors = [("in", tensor) for tensor in graph.inputs] + [("out", tensor) for tensor in graph.outputs]
+    rows = [[way, t.name, t.type, "[" + ", ".join(map(str, t.shape)) + "]"] for way, t in tensors]
+    print_table(f"The {name}: {graph.file}", ["", "tensor", "type", "shape"], rows)

@@ -1,0 +1,246 @@
+"""From a checkpoint to a bundle: trace, optimise, write, verify, publish."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx_ir as ir
+
+from tfexport.bundle_readme import bundle_readme
+from tfexport.errors import ExportError, ParityError
+from tfexport.golden import golden_json
+from tfexport.graphs.signature import GraphSignature, decoder_signature, encoder_signature
+from tfexport.graphs.trace import trace_decoder, trace_encoder
+from tfexport.parity import ParityReport
+from tfexport.passes.merge_products import merge_products
+from tfexport.passes.skip_layer_norm import skip_layer_norm
+from tfexport.passes.strip_metadata import strip_metadata
+from tfexport.passes.tie_output_projection import tie_output_projection
+from tfexport.publish import published_when_complete
+from tfexport.samples import sample_texts
+from tfexport.verify import VerifyOptions, verify_bundle
+from tfexport.weights import write_shared_weights
+from tfexport_runtime.bundle import describe_files, read_bundle, write_manifest
+from tfexport_runtime.manifest import (
+    CacheInfo,
+    GraphInfo,
+    Manifest,
+    ModelInfo,
+    Requirements,
+    SourceInfo,
+    TargetInfo,
+    TensorInfo,
+    TokenizerInfo,
+)
+from tfexport_train.checkpoint import Checkpoint, TextSide
+from tfexport_train.config import EncoderDecoderConfig
+from tfexport_train.model import EncoderDecoder
+
+Operators = Literal["ort", "portable"]
+OPSETS = range(18, 24)
+"""What the tracer writes and ONNX Runtime from 1.23 reads."""
+
+WEIGHTS_FILE = "weights.bin"
+_GRAPH_FILES = {"encoder": "encoder.onnx", "decoder": "decoder.onnx"}
+_PASSES: tuple[Callable[[ir.Model], tuple[ir.Model, bool]], ...] = (
+    strip_metadata,
+    tie_output_projection,
+    merge_products,
+)
+_FUSIONS = (skip_layer_norm,)  # for ONNX Runtime only
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How a bundle is made."""
+
+    operators: Operators = "ort"  # ort: fused operators, cache in place; portable: standard operators, growing cache
+    opset: int = 18  # of standard operators; 18 runs on every runtime that is shipped
+    zip: bool = False  # one uncompressed zip instead of a folder
+    texts: Sequence[str] | None = None  # sentences to verify with, beside random ids
+    references: Sequence[str] | None = None  # their translations: BLEU and chrF go into the report
+    force: bool = False  # replace what is at the target even if it is not a bundle
+    name: str = "encoder-decoder Transformer"  # for people, in the manifest
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    manifest: Manifest
+    parity: ParityReport
+    bytes: int  # of the whole bundle
+
+
+def export_bundle(
+    checkpoint: Checkpoint,
+    target: Path,
+    options: ExportOptions,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> ExportReport:
+    """Writes a verified bundle to `target`, or nothing. `progress` hears the name of each stage.
+
+    Raises ExportError for what cannot be exported as asked, ParityError when the bundle does not compute what the
+    checkpoint computes.
+    """
+    _check(options)
+    with published_when_complete(target, options.zip, options.force) as folder:
+        progress("trace graphs")
+        model = checkpoint.build_model()
+        graphs = trace_graphs(model, options)
+        progress("optimise")
+        graphs = {name: optimise(graph, options) for name, graph in graphs.items()}
+        progress("write")
+        _write_graphs(graphs, folder)
+        manifest = _write_tokenizers(checkpoint, _describe(checkpoint, model, graphs, options), folder)
+        _write_manifest(manifest, folder)
+        progress("verify")
+        parity = _verify(checkpoint, folder, options)
+        progress("publish")
+        manifest = _write_self_description(checkpoint, manifest, parity, folder)
+    return ExportReport(manifest, parity, sum(info.bytes for info in manifest.files.values()))
+
+
+def trace_graphs(model: EncoderDecoder, options: ExportOptions) -> dict[str, ir.Model]:
+    fused = options.operators == "ort"
+    return {
+        "encoder": trace_encoder(model, fused, options.opset),
+        "decoder": trace_decoder(model, fused, options.opset),
+    }
+
+
+def optimise(graph: ir.Model, options: ExportOptions) -> ir.Model:
+    for graph_pass in _PASSES + (_FUSIONS if options.operators == "ort" else ()):
+        graph, _ = graph_pass(graph)
+    graph.producer_name, graph.producer_version = "tfexport", importlib.metadata.version("tfexport")
+    return graph
+
+
+def _check(options: ExportOptions) -> None:
+    if options.opset not in OPSETS:
+        raise ExportError(f"opset {options.opset} cannot be written; choose {OPSETS.start} to {OPSETS.stop - 1}")
+
+
+def _write_graphs(graphs: Mapping[str, ir.Model], folder: Path) -> None:
+    write_shared_weights(list(graphs.values()), folder / WEIGHTS_FILE)
+    for name, graph in graphs.items():
+        ir.save(graph, folder / _GRAPH_FILES[name])
+
+
+def _write_tokenizers(checkpoint: Checkpoint, manifest: Manifest, folder: Path) -> Manifest:
+    """One file where both sides share it."""
+    for side, info in ((checkpoint.source, manifest.source), (checkpoint.target, manifest.target)):
+        (folder / info.tokenizer.file).write_bytes(side.model)
+    return manifest
+
+
+def _write_manifest(manifest: Manifest, folder: Path) -> Manifest:
+    manifest = replace(manifest, files=describe_files(folder))
+    write_manifest(folder, manifest)
+    return manifest
+
+
+def _verify(checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> ParityReport:
+    wanted = VerifyOptions(texts=options.texts, references=options.references)
+    report = verify_bundle(read_bundle(folder), checkpoint, wanted)
+    if not report.passed:
+        raise ParityError(report)
+    return report
+
+
+def _write_self_description(checkpoint: Checkpoint, manifest: Manifest, parity: ParityReport, folder: Path) -> Manifest:
+    """What the bundle says of itself: the parity summary, expected outputs, a README."""
+    bundle = read_bundle(folder, verify=False)
+    golden = golden_json(bundle, checkpoint, sample_texts(bundle, seed=1, count=8, longest=12))
+    manifest = replace(manifest, parity=parity.to_dict())
+    (folder / "golden.json").write_text(golden, encoding="utf-8")
+    (folder / "README.md").write_text(bundle_readme(manifest, parity), encoding="utf-8")
+    return _write_manifest(manifest, folder)
+
+
+def _describe(
+    checkpoint: Checkpoint, model: EncoderDecoder, graphs: Mapping[str, ir.Model], options: ExportOptions
+) -> Manifest:
+    config, in_place = checkpoint.config, options.operators == "ort"
+    signatures = {"encoder": encoder_signature(config), "decoder": decoder_signature(config, in_place)}
+    domains = sorted({domain for graph in graphs.values() for domain in graph.opset_imports})
+    source_file, target_file = _tokenizer_files(checkpoint)
+    return Manifest(
+        producer={
+            name: importlib.metadata.version(name)
+            for name in ("tfexport", "torch", "onnx", "onnxscript", "onnxruntime")
+        },
+        model=_model_info(config, model, options.name),
+        source=SourceInfo(
+            tokenizer=TokenizerInfo(checkpoint.source.kind, source_file),  # type: ignore[arg-type]
+            add_bos=checkpoint.source.add_bos,
+            add_eos=checkpoint.source.add_eos,
+            **_special_ids(config),
+        ),
+        target=TargetInfo(
+            tokenizer=TokenizerInfo(checkpoint.target.kind, target_file),  # type: ignore[arg-type]
+            never_generated=_never_generated(checkpoint),
+            **_special_ids(config),
+        ),
+        graphs={name: _graph_info(_GRAPH_FILES[name], signature) for name, signature in signatures.items()},
+        weights=WEIGHTS_FILE,
+        cache=CacheInfo("in_place" if in_place else "growing"),
+        precision="fp32",
+        operators=options.operators,
+        opset=options.opset,
+        ir_version=max(graph.ir_version for graph in graphs.values()),
+        requirements=Requirements("1.23", tuple(domains)),
+        files={},
+        generation=checkpoint.generation,
+    )
+
+
+def _model_info(config: EncoderDecoderConfig, model: EncoderDecoder, name: str) -> ModelInfo:
+    return ModelInfo(
+        name=name,
+        parameters=sum(p.numel() for p in model.parameters()),
+        d_model=config.d_model,
+        num_heads=config.num_heads,
+        head_size=config.head_size,
+        num_encoder_layers=config.num_encoder_layers,
+        num_decoder_layers=config.num_decoder_layers,
+        d_ff=config.d_ff,
+        source_vocab_size=config.source_vocab_size,
+        target_vocab_size=config.target_vocab_size,
+        max_source_length=config.max_positions,
+        max_target_length=config.max_positions,
+    )
+
+
+def _special_ids(config: EncoderDecoderConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in ("pad_id", "start_id", "eos_id", "unk_id")}
+
+
+def _never_generated(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Padding, the start token, and the ids of a padded vocabulary that stand for nothing."""
+    config = checkpoint.config
+    nothing = range(checkpoint.target.tokenizer(config.unk_id).size, config.target_vocab_size)
+    return tuple(sorted({config.pad_id, config.start_id, *nothing} - {config.eos_id}))
+
+
+def _graph_info(file: str, signature: GraphSignature) -> GraphInfo:
+    inputs, outputs = (
+        tuple(TensorInfo(t.name, t.dtype, t.shape) for t in tensors)  # type: ignore[arg-type]
+        for tensors in (signature.inputs, signature.outputs)
+    )
+    return GraphInfo(file, inputs, outputs)
+
+
+def _tokenizer_files(checkpoint: Checkpoint) -> tuple[str, str]:
+    if checkpoint.source == replace(
+        checkpoint.target, add_bos=checkpoint.source.add_bos, add_eos=checkpoint.source.add_eos
+    ):
+        name = "shared" + _suffix(checkpoint.source)
+        return name, name
+    return "source" + _suffix(checkpoint.source), "target" + _suffix(checkpoint.target)
+
+
+def _suffix(side: TextSide) -> str:
+    return ".spm" if side.kind == "sentencepiece" else ".txt"

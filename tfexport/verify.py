@@ -1,0 +1,223 @@
+"""Is the bundle the checkpoint? ONNX Runtime against PyTorch: numbers first, then tokens and scores.
+
+Letters: B sentences, K beams, R = B*K rows, S source length, T steps, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tfexport.graphs.kernels import in_place_head_size
+from tfexport.parity import ParityReport, ParityRow, Worst
+from tfexport.samples import random_sources, sample_texts
+from tfexport_runtime.bundle import Bundle
+from tfexport_runtime.cache import GrowingCache, InPlaceCache, Memory
+from tfexport_runtime.options import TranslationOptions
+from tfexport_runtime.session import GrowingModel, InPlaceModel, SessionOptions, open_model
+from tfexport_runtime.step_model import StepModel
+from tfexport_runtime.translation import Translation, translate
+from tfexport_runtime.translator import bundle_vocabularies
+from tfexport_train.attention import DecoderCache
+from tfexport_train.checkpoint import Checkpoint
+from tfexport_train.decoding import TorchStepModel
+from tfexport_train.evaluate import bleu, chrf
+from tfexport_train.model import EncoderDecoder
+
+TOLERANCE = 1e-4  # absolute, on logits, cross-attention keys and values, and scores, in float32
+
+
+BATCH_TOLERANCE = 1e-5  # on scores of the same sentence alone and among others
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What is compared."""
+
+    texts: Sequence[str] | None = None  # None: made from the vocabulary
+    references: Sequence[str] | None = None  # with texts: BLEU and chrF of both
+    beam_sizes: tuple[int, ...] = (1, 4)
+    shapes: tuple[tuple[int, int, int], ...] = ((1, 1, 1), (1, 4, 7), (2, 1, 20), (5, 4, 33))  # B, K, S
+    steps: int = 40  # teacher-forced steps for each shape, at most
+    alone: int = 100  # the first texts of which each is also translated alone
+    max_length: int | None = None  # of searches; None: 32 for texts made here, the bundle's own limit for given ones
+    seed: int = 0
+
+
+def verify_bundle(bundle: Bundle, checkpoint: Checkpoint, options: VerifyOptions) -> ParityReport:
+    """Compares a bundle with the checkpoint it was made from; differences are in the report, not raised."""
+    exported = open_model(bundle, SessionOptions())
+    model = checkpoint.build_model()
+    numbers = _compare_numbers(exported, model, options)
+    texts = list(options.texts) if options.texts is not None else sample_texts(bundle, options.seed)
+    tokens, outputs = _compare_searches(bundle, exported, model, texts, options)
+    return ParityReport((*numbers, *tokens), _quality(outputs, options.references))
+
+
+def _compare_numbers(
+    exported: InPlaceModel | GrowingModel, model: EncoderDecoder, options: VerifyOptions
+) -> list[ParityRow]:
+    """The graphs alone, on random ids: every shape, then the very last position of the model."""
+    encoder, logits, last = Worst(), Worst(), Worst()
+    longest = model.config.max_positions
+    for batch, beams, length in (*options.shapes, (2, 1, longest)):
+        sources = random_sources(model.config, batch, min(length, longest), options.seed + length)
+        memory = exported.encode(sources)
+        _compare_encoder(model, sources, memory, encoder)
+        _compare_steps(exported, model, sources, beams, min(options.steps, longest), logits)
+    _compare_last_position(exported, model, options.seed, last)
+    return [
+        encoder.row("encoder: keys and values", TOLERANCE),
+        logits.row("decoder: logits, teacher-forced", TOLERANCE),
+        last.row("decoder: logits at the last position", TOLERANCE),
+    ]
+
+
+def _compare_encoder(model: EncoderDecoder, sources: Sequence[Sequence[int]], memory: Memory, worst: Worst) -> None:
+    """Cross-attention keys and values [B, H, S, D] on real tokens."""
+    with torch.inference_mode():
+        expected = model.cross_key_values(model.encode(*_padded(model, sources)))
+    flat = [tensor.numpy() for pair in expected for tensor in pair]
+    for i, (ours, theirs) in enumerate(zip(memory.cross, flat, strict=True)):
+        for sentence, source in enumerate(sources):
+            difference = np.abs(ours[sentence, :, : len(source)] - theirs[sentence, :, : len(source)])
+            where = f"encoder graph, decoder layer {i // 2} {'value' if i % 2 else 'key'}, sentence {sentence}"
+            worst.see(float(difference.max()), f"{where} of {len(sources)}, source length {len(source)}")
+
+
+def _compare_steps(
+    exported: StepModel[Any],
+    model: EncoderDecoder,
+    sources: Sequence[Sequence[int]],
+    beams: int,
+    steps: int,
+    worst: Worst,
+) -> None:
+    """Step logits of the graph against one full computation over the whole target in PyTorch."""
+    rows = len(sources) * beams
+    generator = np.random.default_rng(steps + rows)
+    target = generator.integers(0, model.config.target_vocab_size, (rows, steps))
+    target[:, 0] = model.config.start_id
+    with torch.inference_mode():
+        source, mask = _padded(model, [s for s in sources for _ in range(beams)])
+        expected = model.decode(model.encode(source, mask), mask, torch.from_numpy(target)).numpy()
+    cache = exported.start(sources, beams)
+    for step in range(steps):
+        logits, cache = exported.step_logits(np.ascontiguousarray(target[:, step]), cache)
+        difference = np.abs(logits - expected[:, step]).max(axis=1)
+        row = int(np.nanargmax(difference)) if not np.isnan(difference).all() else 0
+        where = f"decoder graph, step {step}, sentence {row // beams} of {len(sources)}, beam {row % beams} of {beams}"
+        worst.see(float(difference.max()), where, rows)
+
+
+def _compare_last_position(
+    exported: InPlaceModel | GrowingModel, model: EncoderDecoder, seed: int, worst: Worst
+) -> None:
+    """One step at the positional limit, over a random past: longer searches than any sample are right, too."""
+    config, generator = model.config, torch.Generator().manual_seed(seed)
+    sources = random_sources(config, 1, min(9, config.max_positions), seed)
+    past = config.max_positions - 1
+    shape = (1, config.num_heads, past, config.head_size)
+    layers = [
+        (torch.randn(shape, generator=generator), torch.randn(shape, generator=generator))
+        for _ in range(config.num_decoder_layers)
+    ]
+    with torch.inference_mode():
+        source, mask = _padded(model, sources)
+        cross = model.cross_key_values(model.encode(source, mask))
+        lengths = torch.tensor([past], dtype=torch.int32)
+        start = torch.tensor([[config.start_id]])
+        expected, _ = model.step(start, DecoderCache(lengths, layers, cross, mask))
+    flat = [tensor.numpy() for pair in layers for tensor in pair]
+    cache = _cache_with_past(exported.encode(sources), flat, isinstance(exported, InPlaceModel))
+    logits, _ = exported.step_logits(np.array([config.start_id]), cache)  # type: ignore[arg-type]
+    difference = float(np.abs(logits - expected.numpy()).max())
+    worst.see(difference, f"decoder graph, step {past}, over a random past")
+
+
+def _cache_with_past(memory: Memory, past: list[Any], in_place: bool) -> InPlaceCache | GrowingCache:
+    """past: 2L arrays [1, H, P, D]."""
+    _, heads, length, head_size = past[0].shape
+    lengths = np.array([length], np.int32)
+    if not in_place:
+        return GrowingCache(memory, past, lengths)
+    padded = in_place_head_size(head_size)
+    cache = InPlaceCache.empty(memory, 1, len(past) // 2, heads, padded, length + 1)
+    for i, array in enumerate(past):
+        cache.layer(i)[:, :, :length, :head_size] = array
+    cache.lengths[:] = lengths
+    return cache
+
+
+def _compare_searches(
+    bundle: Bundle,
+    exported: StepModel[Any],
+    model: EncoderDecoder,
+    texts: Sequence[str],
+    options: VerifyOptions,
+) -> tuple[list[ParityRow], tuple[list[Translation], list[Translation]]]:
+    """Tokens and scores of whole searches over ragged batches; the outputs of the widest beam come back."""
+    rows: list[ParityRow] = []
+    vocabularies, target = bundle_vocabularies(bundle), bundle.manifest.search_target()
+    reference = TorchStepModel(model)
+    ours: list[Translation] = []
+    theirs: list[Translation] = []
+    for beam in options.beam_sizes:
+        wanted = TranslationOptions(beam_size=beam, n_best=beam, truncate_source=True, max_length=_max_length(options))
+        ours = translate(exported, vocabularies, target, texts, wanted)
+        theirs = translate(reference, vocabularies, target, texts, wanted)
+        search = "greedy" if beam == 1 else f"beam {beam}"
+        rows += _compare_translations(ours, theirs, search, TOLERANCE)
+        few = texts[: options.alone]
+        alone = translate(exported, vocabularies, target, few[::-1], replace(wanted, max_batch_tokens=1))[::-1]
+        rows += _compare_translations(alone, ours[: len(few)], f"{search}, each alone", BATCH_TOLERANCE)
+    return rows, (ours, theirs)
+
+
+def _max_length(options: VerifyOptions) -> int | None:
+    """Untrained weights rarely stop by themselves, and random text tells nothing after a while."""
+    return 32 if options.max_length is None and options.texts is None else options.max_length
+
+
+def _compare_translations(
+    ours: Sequence[Translation], theirs: Sequence[Translation], search: str, tolerance: float
+) -> list[ParityRow]:
+    tokens, scores = Worst(), Worst()
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        if a.best.ids != b.best.ids:
+            step = next((t for t, (x, y) in enumerate(zip(a.best.ids, b.best.ids, strict=False)) if x != y), None)
+            shorter = min(len(a.best.ids), len(b.best.ids))
+            tokens.see(tokens.difference + 1, tokens.where or f"sentence {i}, step {shorter if step is None else step}")
+        else:
+            tokens.see(tokens.difference, tokens.where)
+        scores.see(abs(a.best.score - b.best.score), f"sentence {i}")
+    return [
+        tokens.row(f"{search}: sentences with other tokens", 0),
+        scores.row(f"{search}: scores", tolerance),
+    ]
+
+
+def _quality(
+    outputs: tuple[Sequence[Translation], Sequence[Translation]], references: Sequence[str] | None
+) -> dict[str, float]:
+    if references is None:
+        return {}
+    ours, theirs = ([t.text for t in side] for side in outputs)
+    return {
+        "bleu": bleu(ours, references),
+        "bleu_pytorch": bleu(theirs, references),
+        "chrf": chrf(ours, references),
+        "chrf_pytorch": chrf(theirs, references),
+    }
+
+
+def _padded(model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """ids int64 and mask bool, [B, S]."""
+    width = max(map(len, sources))
+    ids = torch.tensor([[*s, *[model.config.pad_id] * (width - len(s))] for s in sources])
+    mask = torch.tensor([[i < len(s) for i in range(width)] for s in sources])
+    return ids, mask
