@@ -15,13 +15,13 @@ def assert_agrees(case: Case) -> None:
         assert [c[:2] for c in calls] == [c[:2] for c in expected_calls]
 
 
-@examples(400)
+@examples(300)
 @given(case=search_cases())
 def test_beam_search_is_what_the_specification_says(case: Case) -> None:
     assert_agrees(case)
 
 
-@examples(150)
+@examples(100)
 @given(case=search_cases(sampling=True))
 def test_sampling_is_what_the_specification_says(case: Case) -> None:
     assert_agrees(case)

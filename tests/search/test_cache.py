@@ -62,7 +62,7 @@ def assert_memory(memory: Memory, expected: Expected) -> None:
         assert np.array_equal(array, np.array([c[i] for c in expected.cross]))
 
 
-@examples(200)
+@examples(120)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.booleans(), STEPS)
 def test_the_in_place_cache_is_plain_indexing(
     seed: int, count: int, beams: int, capacity: int, ragged: bool, actions: list[str]
@@ -128,7 +128,7 @@ def test_a_buffer_doubles_and_keeps_to_the_limit() -> None:
     assert capacities == [3, 6, 12, 13]
 
 
-@examples(100)
+@examples(60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), STEPS)
 def test_the_growing_cache_is_plain_indexing(seed: int, count: int, beams: int, actions: list[str]) -> None:
     generator = np.random.default_rng(seed)

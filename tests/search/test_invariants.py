@@ -62,7 +62,7 @@ def test_batch_size_and_order_change_nothing(options: dict[str, Any]) -> None:
     assert run(table, [requests[i] for i in order], **options) == [alone[i] for i in order]
 
 
-@examples(60)
+@examples(40)
 @given(case=search_cases())
 def test_n_best_only_cuts_the_list(case: Case) -> None:
     every = decode(case.with_options(n_best=case.options.beam_size))
@@ -70,7 +70,7 @@ def test_n_best_only_cuts_the_list(case: Case) -> None:
         assert decode(case.with_options(n_best=n)) == [hypotheses[:n] for hypotheses in every]
 
 
-@examples(60)
+@examples(40)
 @given(case=st.one_of(search_cases(), search_cases(sampling=True)))
 def test_the_score_without_penalty_is_the_sum_of_token_scores(case: Case) -> None:
     for hypothesis in itertools.chain(*decode(case.with_options(length_penalty="none"))):
@@ -79,7 +79,7 @@ def test_the_score_without_penalty_is_the_sum_of_token_scores(case: Case) -> Non
         assert all(score <= 0 for score in hypothesis.token_scores)
 
 
-@examples(60)
+@examples(40)
 @given(case=search_cases())
 def test_hypotheses_are_different_and_finished_ones_come_first_by_score(case: Case) -> None:
     for hypotheses in decode(case.with_options(n_best=case.options.beam_size)):
@@ -89,7 +89,7 @@ def test_hypotheses_are_different_and_finished_ones_come_first_by_score(case: Ca
         assert keys == sorted(keys)
 
 
-@examples(150)
+@examples(100)
 @given(case=search_cases())
 def test_stopping_early_loses_nothing(case: Case) -> None:
     """The proof that nothing better can follow: going on to the end gives the same hypotheses."""

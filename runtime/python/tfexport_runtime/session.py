@@ -210,6 +210,8 @@ def _session(bundle: Bundle, graph: str, options: SessionOptions) -> onnxruntime
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
     settings.add_session_config_entry("session.intra_op.allow_spinning", str(int(options.spinning)))
+    if graph == "encoder":  # it runs once a batch: its threads must not spin beside the decoder's
+        settings.add_session_config_entry("session.force_spinning_stop", "1")
     provider = _PROVIDERS.get(options.provider)
     if provider is None:
         raise OptionError(f"provider must be one of {', '.join(_PROVIDERS)}, not {options.provider!r}")
