@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from tfexport.graphs.signature import GraphSignature, decoder_signature, encoder
 from tfexport.graphs.trace import trace_decoder, trace_encoder
 from tfexport.parity import ParityReport
 from tfexport.passes.merge_products import merge_products
+from tfexport.passes.quantise_blocks import quantise_blocks
+from tfexport.passes.quantise_int8 import FULL_RANGE, REDUCED_RANGE, quantise_int8
 from tfexport.passes.skip_layer_norm import skip_layer_norm
 from tfexport.passes.strip_metadata import strip_metadata
 from tfexport.passes.tie_output_projection import tie_output_projection
@@ -41,6 +44,9 @@ from tfexport_train.config import EncoderDecoderConfig
 from tfexport_train.model import EncoderDecoder
 
 Operators = Literal["ort", "portable"]
+Precision = Literal["fp32", "int8", "int8-weight", "int4"]
+"""int8: products in 8 bits, weights by column and activations by row. int8-weight, int4: weights in blocks of 32."""
+
 OPSETS = range(18, 24)
 """What the tracer writes and ONNX Runtime from 1.23 reads."""
 
@@ -60,6 +66,10 @@ class ExportOptions:
 
     operators: Operators = "ort"  # ort: fused operators, cache in place; portable: standard operators, growing cache
     opset: int = 18  # of standard operators; 18 runs on every runtime that is shipped
+    precision: Precision = "fp32"
+    keep_float: tuple[str, ...] = ()  # patterns of weight names that a reduced precision leaves alone
+    full_range: bool = False  # int8 weights to 127 instead of 63: only for processors whose 8-bit sums cannot overflow
+    max_bleu_loss: float | None = None  # with references: more is a failure
     zip: bool = False  # one uncompressed zip instead of a folder
     texts: Sequence[str] | None = None  # sentences to verify with, beside random ids
     references: Sequence[str] | None = None  # their translations: BLEU and chrF go into the report
@@ -92,6 +102,7 @@ def export_bundle(
         graphs = trace_graphs(model, options)
         progress("optimise")
         graphs = {name: optimise(graph, options) for name, graph in graphs.items()}
+        graphs = {name: quantise(graph, name, checkpoint.config, options) for name, graph in graphs.items()}
         progress("write")
         _write_graphs(graphs, folder)
         manifest = _write_tokenizers(checkpoint, _describe(checkpoint, model, graphs, options), folder)
@@ -118,7 +129,24 @@ def optimise(graph: ir.Model, options: ExportOptions) -> ir.Model:
     return graph
 
 
+def quantise(graph: ir.Model, name: str, config: EncoderDecoderConfig, options: ExportOptions) -> ir.Model:
+    """The graph in the precision of the options."""
+
+    def keep_float(weight: ir.Value) -> bool:
+        return any(fnmatch.fnmatch(weight.name or "", pattern) for pattern in options.keep_float)
+
+    if options.precision == "int8":
+        tied_source = name == "encoder" and config.share_embeddings and config.tie_output
+        largest = FULL_RANGE if options.full_range else REDUCED_RANGE
+        graph, _ = quantise_int8(graph, keep_float, tied_source, largest)
+    elif options.precision != "fp32":
+        graph, _ = quantise_blocks(graph, 4 if options.precision == "int4" else 8, keep_float)
+    return graph
+
+
 def _check(options: ExportOptions) -> None:
+    if options.operators == "portable" and options.precision != "fp32":
+        raise ExportError(f"{options.precision} needs ONNX Runtime's operators; leave --ops at ort, or choose fp32")
     if options.opset not in OPSETS:
         raise ExportError(f"opset {options.opset} cannot be written; choose {OPSETS.start} to {OPSETS.stop - 1}")
 
@@ -143,7 +171,7 @@ def _write_manifest(manifest: Manifest, folder: Path) -> Manifest:
 
 
 def _verify(checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> ParityReport:
-    wanted = VerifyOptions(texts=options.texts, references=options.references)
+    wanted = VerifyOptions(texts=options.texts, references=options.references, max_bleu_loss=options.max_bleu_loss)
     report = verify_bundle(read_bundle(folder), checkpoint, wanted)
     if not report.passed:
         raise ParityError(report)
@@ -187,7 +215,7 @@ def _describe(
         graphs={name: _graph_info(_GRAPH_FILES[name], signature) for name, signature in signatures.items()},
         weights=WEIGHTS_FILE,
         cache=CacheInfo("in_place" if in_place else "growing"),
-        precision="fp32",
+        precision=options.precision,
         operators=options.operators,
         opset=options.opset,
         ir_version=max(graph.ir_version for graph in graphs.values()),

@@ -15,7 +15,7 @@ INLINE_BELOW = 1024  # bytes; small constants stay in the graph, where shape inf
 
 def write_shared_weights(models: Sequence[ir.Model], path: Path) -> int:
     """Moves the large initializers of all models into `path` and points them there. Returns the bytes written."""
-    places: dict[tuple[str, tuple[int, ...], bytes], int] = {}
+    places: dict[bytes, int] = {}  # by content: what is read in two shapes is stored once, too
     with open(path, "wb") as file:
         for model in models:
             for value in model.graph.initializers.values():
@@ -23,7 +23,7 @@ def write_shared_weights(models: Sequence[ir.Model], path: Path) -> int:
                 if tensor is None or tensor.nbytes < INLINE_BELOW:
                     continue
                 content = np.ascontiguousarray(tensor.numpy())
-                key = (tensor.dtype.name, content.shape, hashlib.sha256(content.data).digest())
+                key = hashlib.sha256(content.data).digest()
                 if key not in places:
                     file.write(b"\0" * (-file.tell() % ALIGNMENT))
                     places[key] = file.tell()

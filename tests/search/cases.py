@@ -128,6 +128,23 @@ def search_cases(draw: st.DrawFn, sampling: bool = False) -> Case:
 
 
 @st.composite
+def stopping_cases(draw: st.DrawFn) -> Case:
+    """Beams whose lists of finished hypotheses are full well before the limit, under every kind of penalty."""
+    eos, vocab_size, beam_size = 2, draw(st.integers(4, 7)), draw(st.integers(2, 4))
+    table = Table(draw(st.integers(0, 2**32 - 1)), vocab_size, "smooth", {eos: draw(st.sampled_from([0.0, 1.0, 2.0]))})
+    options = TranslationOptions(
+        beam_size=beam_size,
+        n_best=beam_size,
+        length_penalty=draw(st.sampled_from(PENALTIES)),  # type: ignore[arg-type]
+        alpha=draw(st.sampled_from([0.0, 0.3, 0.6, 1.0, -0.3, -1.0])),
+        length_offset=draw(st.integers(0, 1)),
+        word_reward=draw(st.sampled_from([-1.0, -0.3, 0.3, 0.8])),
+        max_length=draw(st.integers(5, 9)),
+    )
+    return Case(table, Target(vocab_size, 1, eos, (), 20), options, ((3, 4, 5),), ((),))
+
+
+@st.composite
 def valid_options(draw: st.DrawFn, vocab_size: int, safe: int, soft: bool, sampling: bool) -> TranslationOptions:
     beam_size = 1 if sampling else draw(st.integers(1, 8))
     min_length = draw(st.sampled_from([0, 1, 3]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from tests.search.cases import Case, assert_same, decode_watched, examples, expect, search_cases
+from tests.search.cases import Case, assert_same, decode_watched, examples, expect, search_cases, stopping_cases
 
 
 def assert_agrees(case: Case) -> None:
@@ -24,4 +24,10 @@ def test_beam_search_is_what_the_specification_says(case: Case) -> None:
 @examples(100)
 @given(case=search_cases(sampling=True))
 def test_sampling_is_what_the_specification_says(case: Case) -> None:
+    assert_agrees(case)
+
+
+@examples(120)
+@given(case=stopping_cases())
+def test_the_search_stops_when_the_specification_says(case: Case) -> None:
     assert_agrees(case)

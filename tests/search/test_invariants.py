@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.search.cases import Case, decode, examples, search_cases
+from tests.search.cases import Case, decode, examples, search_cases, stopping_cases
 from tests.search.table_model import FloatArray, Ids, Table, TableModel
 from tfexport_runtime.hypothesis import Decoded, SentenceSearch
 from tfexport_runtime.options import Progress, TranslationOptions
@@ -89,12 +89,10 @@ def test_hypotheses_are_different_and_finished_ones_come_first_by_score(case: Ca
         assert keys == sorted(keys)
 
 
-@examples(100)
-@given(case=search_cases())
+@examples(120)
+@given(case=stopping_cases())
 def test_stopping_early_loses_nothing(case: Case) -> None:
-    """The proof that nothing better can follow: going on to the end gives the same hypotheses."""
-    assume(case.options.beam_size > 1)
-    case = case.with_options(early_stopping=False, n_best=case.options.beam_size)
+    """The proof that nothing better can follow: going on to the limit gives the same hypotheses."""
     stopped = decode(case)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SentenceSearch, "_nothing_better_can_follow", lambda self: False)

@@ -17,6 +17,19 @@ def export(
         Literal["ort", "portable"],
         typer.Option(help="ort: ONNX Runtime's fused operators, fastest. portable: standard ONNX operators only."),
     ] = "ort",
+    precision: Annotated[
+        Literal["fp32", "int8", "int8-weight", "int4"],
+        typer.Option(help="Of the weights; int8 computes in 8 bits as well. Anything but fp32 may change tokens."),
+    ] = "fp32",
+    keep_float: Annotated[
+        list[str] | None, typer.Option(help="Pattern of weight names that stay in float; give it again for more.")
+    ] = None,
+    full_range: Annotated[
+        bool, typer.Option("--full-range", help="int8: one bit more, right only on processors with VNNI or on Arm.")
+    ] = False,
+    max_bleu_loss: Annotated[
+        float | None, typer.Option(help="With --reference: refuse a bundle that loses more BLEU than this.")
+    ] = None,
     opset: Annotated[int, typer.Option(help="Version of the standard operators.")] = 18,
     zipped: Annotated[bool, typer.Option("--zip", help="One uncompressed file instead of a folder.")] = False,
     text: Annotated[Path | None, typer.Option(help="Source text for the parity check, one a line.")] = None,
@@ -34,6 +47,10 @@ def export(
     options = ExportOptions(
         operators=ops,
         opset=opset,
+        precision=precision,
+        keep_float=tuple(keep_float or ()),
+        full_range=full_range,
+        max_bleu_loss=max_bleu_loss,
         zip=zipped,
         texts=read_lines(text) if text else None,
         references=read_lines(reference) if reference else None,

@@ -1,0 +1,165 @@
+/** Where the candidates of a step come from: the graph itself, the graph's logits under rules, or a draw. */
+
+import type { SentenceSearch } from "./hypothesis.js";
+import type { TranslationOptions } from "./options.js";
+import { fnv1a64, seedWords, uniform } from "./random.js";
+import { addInPlace, applyRules, commonBias, logSoftmaxInPlace, mixPrefixInPlace, needsAllLogits } from "./rules.js";
+import type { Candidates, StepCache, StepModel, Target } from "./step_model.js";
+
+/** The strategy that differs between ways of searching. */
+export interface Proposer<C> {
+  /** One step for tokens [R] of the live sentences. */
+  propose(tokens: readonly number[], cache: C, live: readonly SentenceSearch[]): Promise<[Candidates, C]>;
+}
+
+export function makeProposer<C extends StepCache<C>>(
+  model: StepModel<C>,
+  options: TranslationOptions,
+  target: Target,
+): Proposer<C> {
+  if (options.sampling) return new SampledCandidates(model, options, target);
+  if (needsAllLogits(options)) return new RuledCandidates(model, options, target);
+  return new GraphCandidates(model, options, target);
+}
+
+/** 2K: even if K of them end with `eos`, K live on. */
+function candidateCount(options: TranslationOptions, target: Target): number {
+  return Math.min(2 * options.beam_size, target.vocab_size);
+}
+
+/** The fast way: the graph ranks the tokens, and only 2K a row leave it. */
+class GraphCandidates<C extends StepCache<C>> implements Proposer<C> {
+  private readonly count: number;
+  private readonly open: Float32Array;
+  private readonly withoutEos: Float32Array;
+
+  constructor(
+    private readonly model: StepModel<C>,
+    private readonly options: TranslationOptions,
+    target: Target,
+  ) {
+    this.count = candidateCount(options, target);
+    this.open = commonBias(options, target, options.min_length);
+    this.withoutEos = commonBias(options, target, 0);
+  }
+
+  async propose(tokens: readonly number[], cache: C, live: readonly SentenceSearch[]): Promise<[Candidates, C]> {
+    const biases = live.map((s) => (s.generated < this.options.min_length ? this.withoutEos : this.open));
+    if (biases.every((bias) => bias === biases[0])) return this.model.step(tokens, cache, biases[0]!, this.count);
+    // Prefixes of unequal length: some sentences may end and others may not.
+    const [logits, longer] = await this.model.stepLogits(tokens, cache);
+    const rows = rowsOf(logits, live);
+    const logProbs = rows.map(({ row, b }) => logSoftmaxInPlace(addInPlace(row.slice(), biases[b]!)));
+    return [bestCandidates(logProbs, this.count), longer];
+  }
+}
+
+/** All logits come to the host, because a rule looks at what each row has generated. */
+class RuledCandidates<C extends StepCache<C>> implements Proposer<C> {
+  constructor(
+    private readonly model: StepModel<C>,
+    private readonly options: TranslationOptions,
+    private readonly target: Target,
+  ) {}
+
+  async propose(tokens: readonly number[], cache: C, live: readonly SentenceSearch[]): Promise<[Candidates, C]> {
+    const [logits, longer] = await this.model.stepLogits(tokens, cache);
+    const logProbs = rowsOf(logits, live).map(({ row, b, beam }) => this.row(row, live[b]!, beam));
+    return [bestCandidates(logProbs, candidateCount(this.options, this.target)), longer];
+  }
+
+  private row(logits: Float32Array, sentence: SentenceSearch, beam: number): Float32Array {
+    const history = sentence.history(beam);
+    const bias = commonBias(this.options, this.target, sentence.generated);
+    const logProbs = logSoftmaxInPlace(applyRules(logits, history, bias, this.options, this.target));
+    const wanted = sentence.request.prefix[history.length];
+    const onTrack = wanted !== undefined && history.every((id, i) => id === sentence.request.prefix[i]);
+    if (this.options.prefix_strength === 1 || !onTrack) return logProbs;
+    return mixPrefixInPlace(logProbs, wanted, this.options.prefix_strength);
+  }
+}
+
+/** One token a row, drawn from its distribution with the specified generator. */
+class SampledCandidates<C extends StepCache<C>> implements Proposer<C> {
+  constructor(
+    private readonly model: StepModel<C>,
+    private readonly options: TranslationOptions,
+    private readonly target: Target,
+  ) {}
+
+  async propose(tokens: readonly number[], cache: C, live: readonly SentenceSearch[]): Promise<[Candidates, C]> {
+    const [logits, longer] = await this.model.stepLogits(tokens, cache);
+    const rows = rowsOf(logits, live);
+    const log_probs = new Float32Array(rows.length);
+    const ids = rows.map(({ row, b, beam }, r) => {
+      const [token, logProb] = this.draw(row, live[b]!, beam);
+      log_probs[r] = logProb;
+      return token;
+    });
+    return [{ log_probs, ids }, longer];
+  }
+
+  private draw(logits: Float32Array, sentence: SentenceSearch, beam: number): [number, number] {
+    const bias = commonBias(this.options, this.target, sentence.generated);
+    const ruled = applyRules(logits, sentence.history(beam), bias, this.options, this.target);
+    const { sample, source } = sentence.request;
+    const u = uniform(seedWords(this.options.seed), sentence.generated, sample, fnv1a64(source));
+    const token = drawToken(ruled, this.options, u);
+    return [token, logSoftmaxInPlace(ruled)[token]!];
+  }
+}
+
+/** The token at the fraction u in [0, 1) of the distribution after temperature, then top-k, then top-p. */
+export function drawToken(
+  logits: Float32Array,
+  options: Pick<TranslationOptions, "temperature" | "top_k" | "top_p">,
+  u: number,
+): number {
+  let order = [...logits.keys()].sort((a, b) => logits[b]! - logits[a]! || 0); // stable; two -Infinity count as equal
+  if (options.top_k > 0) order = order.slice(0, options.top_k);
+  const largest = logits[order[0]!]! / options.temperature;
+  let sum = 0;
+  let mass = order.map((id) => (sum += Math.exp(logits[id]! / options.temperature - largest)));
+  if (options.top_p < 1) mass = mass.slice(0, mass.findIndex((m) => m >= options.top_p * sum) + 1);
+  const wanted = u * (mass.at(-1) ?? 0);
+  const place = mass.findIndex((m) => m > wanted);
+  return order[place < 0 ? 0 : place]!; // none only if the logits are NaN: the search finds it
+}
+
+/** The `count` best of every row [V], best first; of equals the lower id. */
+export function bestCandidates(rows: readonly Float32Array[], count: number): Candidates {
+  const log_probs = new Float32Array(rows.length * count);
+  const ids = new Int32Array(rows.length * count);
+  for (const [r, row] of rows.entries()) {
+    const end = r * count + count;
+    let used = r * count; // where this row's list ends so far; it is kept in order
+    for (let id = 0; id < row.length; id++) {
+      const value = row[id]!;
+      if (used === end && value <= log_probs[end - 1]!) continue; // NaN goes on, so that the search finds it
+      let place = used === end ? end - 1 : used++;
+      for (; place > r * count && log_probs[place - 1]! < value; place--) {
+        log_probs[place] = log_probs[place - 1]!;
+        ids[place] = ids[place - 1]!;
+      }
+      log_probs[place] = value;
+      ids[place] = id;
+    }
+  }
+  return { log_probs, ids };
+}
+
+interface Row {
+  readonly row: Float32Array; // [V]
+  readonly b: number; // place of its sentence
+  readonly beam: number;
+}
+
+function rowsOf(logits: Float32Array, live: readonly SentenceSearch[]): Row[] {
+  const beams = live[0]!.sums.length;
+  const size = logits.length / (live.length * beams);
+  return Array.from({ length: live.length * beams }, (_, r) => ({
+    row: logits.subarray(r * size, (r + 1) * size),
+    b: Math.floor(r / beams),
+    beam: r % beams,
+  }));
+}

@@ -1,0 +1,116 @@
+"""The JavaScript runtime, tested by its own tests in Node and Chromium, with fixtures that Python makes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, made_once
+from tests.web.make_fixtures import write_fixtures
+from tfexport.export import ExportOptions, export_bundle
+from tfexport.package_web import package_web
+from tfexport_train.checkpoint import Checkpoint
+
+WEB = ROOT / "runtime" / "web"
+TESTS = ROOT / "tests" / "web"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+Node = Callable[..., None]
+
+# Most of this is a minute's work; a machine that does other things beside it may need several.
+LONGEST = 800
+pytestmark = pytest.mark.timeout(LONGEST + 60)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _packages() -> None:
+    """Node and what `npm ci` installs are not part of the Python environment."""
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    if not (WEB / "node_modules" / "typescript").is_dir():
+        pytest.skip("the packages of the web runtime are not installed; run: npm ci --prefix runtime/web")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The compiled package; made once, also where several processes test."""
+
+    def build(mark: Path) -> None:
+        run(["npm", "run", "--silent", "build"], WEB, {})
+        mark.touch()
+
+    made_once(tmp_path_factory, "web-built", build)
+
+
+@pytest.fixture(scope="session")
+def node(built: None, tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, tiny_checkpoint: Checkpoint) -> Node:
+    """Runs one file of tests, with all that these need."""
+
+    def export(path: Path) -> None:
+        export_bundle(tiny_checkpoint, path, ExportOptions(operators="portable", name="tiny"))
+
+    fixtures = made_once(tmp_path_factory, "web-fixtures", write_fixtures)
+    portable = made_once(tmp_path_factory, "tiny-portable", export)
+    site = made_once(tmp_path_factory, "web-site", lambda path: package_web(tiny_bundle, path))
+    given = {
+        "TFEXPORT_WEB_FIXTURES": str(fixtures),
+        "TFEXPORT_WEB_BUNDLES": f"{tiny_bundle}:{portable}",
+        "TFEXPORT_WEB_SITE": str(site),
+    }
+    return lambda name: run(["node", "--test", "--test-reporter=spec", str(TESTS / name)], WEB, given)
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        timeout=LONGEST,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert "# SKIP" not in done.stdout, done.stdout[-6000:]
+
+
+def test_types_of_package_page_and_react_native_screen_fit() -> None:
+    run(["npm", "run", "--silent", "check"], WEB, {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer.test.mjs",
+        "search.test.mjs",
+        "bundle.test.mjs",
+        "golden.test.mjs",
+        "translator.test.mjs",
+        "react_native.test.mjs",
+    ],
+)
+def test_in_node(node: Node, name: str) -> None:
+    node(name)
+
+
+def test_in_chromium(node: Node) -> None:
+    if not any(map(shutil.which, BROWSERS)) and "CHROMIUM" not in os.environ:
+        pytest.skip("no Chromium is installed")
+    node("browser.test.mjs")
+
+
+def test_the_package_is_small(built: None) -> None:
+    import gzip
+
+    shipped = [p for p in (WEB / "dist").rglob("*.js") if p.name not in {"node.js", "cli.js", "line_stream.js"}]
+    size = sum(len(gzip.compress(path.read_bytes())) for path in shipped)
+    assert size <= 60_000, f"{size} bytes gzipped without ONNX Runtime"
+
+
+def test_the_lock_file_names_no_server() -> None:
+    assert '"resolved"' not in (WEB / "package-lock.json").read_text(encoding="utf-8")
