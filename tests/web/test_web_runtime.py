@@ -24,11 +24,11 @@ Node = Callable[..., None]
 
 # Most of this is a minute's work; a machine that does other things beside it may need several.
 LONGEST = 800
-pytestmark = pytest.mark.timeout(LONGEST + 60)
+pytestmark = [pytest.mark.timeout(LONGEST + 60), pytest.mark.usefixtures("packages")]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _packages() -> None:
+@pytest.fixture(scope="session")
+def packages() -> None:
     """Node and what `npm ci` installs are not part of the Python environment."""
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
@@ -37,7 +37,7 @@ def _packages() -> None:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> None:
+def built(packages: None, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The compiled package; made once, also where several processes test."""
 
     def build(mark: Path) -> None:

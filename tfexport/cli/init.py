@@ -15,9 +15,8 @@ def init(
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint to write.")],
 ) -> None:
     """Write untrained weights, to try the size and speed of a shape before training it."""
-    from tfexport_train.init import initialise
-
     from tfexport_train.checkpoint import save_checkpoint
+    from tfexport_train.init import initialise
     from tfexport_train.settings import load_settings
 
     checkpoint = initialise(load_settings(config))
