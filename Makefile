@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: setup demo test lint format bench clean
+.PHONY: setup demo test web web-test lint format bench clean
 
 setup: $(STAMP)
 
@@ -23,6 +23,14 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# The web runtime: packages, compiler, and the page in a real browser where Chromium is installed.
+web:
+	@npm ci --silent --no-audit --no-fund --prefix runtime/web
+	@npm run --silent --prefix runtime/web build
+
+web-test: $(STAMP) web
+	@TFEXPORT_BROWSER_TESTS=1 $(BIN)/python -m pytest tests/web
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
