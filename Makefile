@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: setup demo test web web-test lint format bench clean
+.PHONY: setup demo test web web-test cpp cpp-test lint format bench clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,15 @@ web:
 
 web-test: $(STAMP) web
 	@TFEXPORT_BROWSER_TESTS=1 $(BIN)/python -m pytest tests/web
+
+# The C++ runtime. On Debian and Ubuntu: apt-get install cmake g++ nlohmann-json3-dev libsentencepiece-dev
+cpp:
+	@runtime/cpp/get_dependencies.sh runtime/cpp/build/dependencies
+	@cmake -S runtime/cpp -B runtime/cpp/build/main -DONNXRUNTIME_ROOT=$(CURDIR)/runtime/cpp/build/dependencies
+	@cmake --build runtime/cpp/build/main
+
+cpp-test: $(STAMP) cpp
+	@$(BIN)/python -m pytest tests/cpp
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

@@ -41,6 +41,7 @@ from tfexport_runtime.manifest import (
 )
 from tfexport_train.checkpoint import Checkpoint, TextSide
 from tfexport_train.config import EncoderDecoderConfig
+from tfexport_train.evaluate import search_target
 from tfexport_train.model import EncoderDecoder
 
 Operators = Literal["ort", "portable"]
@@ -209,7 +210,7 @@ def _describe(
         ),
         target=TargetInfo(
             tokenizer=TokenizerInfo(checkpoint.target.kind, target_file),  # type: ignore[arg-type]
-            never_generated=_never_generated(checkpoint),
+            never_generated=search_target(config, checkpoint.target.tokenizer(config.unk_id).size).never_generated,
             **_special_ids(config),
         ),
         graphs={name: _graph_info(_GRAPH_FILES[name], signature) for name, signature in signatures.items()},
@@ -244,13 +245,6 @@ def _model_info(config: EncoderDecoderConfig, model: EncoderDecoder, name: str) 
 
 def _special_ids(config: EncoderDecoderConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in ("pad_id", "start_id", "eos_id", "unk_id")}
-
-
-def _never_generated(checkpoint: Checkpoint) -> tuple[int, ...]:
-    """Padding, the start token, and the ids of a padded vocabulary that stand for nothing."""
-    config = checkpoint.config
-    nothing = range(checkpoint.target.tokenizer(config.unk_id).size, config.target_vocab_size)
-    return tuple(sorted({config.pad_id, config.start_id, *nothing} - {config.eos_id}))
 
 
 def _graph_info(file: str, signature: GraphSignature) -> GraphInfo:

@@ -18,6 +18,8 @@ from tests.export.conftest import FORMS, make_checkpoint
 from tfexport.weights import INLINE_BELOW
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.session import SessionOptions, open_model
+from tfexport_train.checkpoint import Checkpoint
+from tfexport_train.evaluate import search_target
 
 BundleOf = Callable[[str, str], Bundle]
 
@@ -128,3 +130,11 @@ def test_bound_buffers_give_what_a_plain_run_gives(bundle_of: BundleOf) -> None:
         logits, cache = model.step_logits(np.full(4, token), cache)  # type: ignore[arg-type]
         np.testing.assert_array_equal(logits, outputs["logits"])
         plain = {name: outputs[name.replace("past_key_values", "present")] for name in plain}
+
+
+def test_ids_of_a_padded_vocabulary_are_never_generated(checkpoint_of: Callable[[str], Checkpoint]) -> None:
+    """The model has more rows than the tokenizer has tokens, as after rounding the vocabulary up."""
+    checkpoint = checkpoint_of("paper")
+    config = checkpoint.config
+    target = search_target(config, config.target_vocab_size - 3)
+    assert set(target.never_generated) == {config.pad_id, config.start_id, 117, 118, 119}

@@ -42,7 +42,7 @@ class TorchTranslator:
         self, texts: Sequence[str], options: TranslationOptions, prefixes: Sequence[str] | None = None
     ) -> list[Translation]:
         """As the runtime's Translator. Raises OptionError, and InputError for a text that is too long."""
-        target = search_target(self.model.config)
+        target = search_target(self.model.config, self.vocabularies.target.size)
         with evaluating(self.model):
             return translate(TorchStepModel(self.model), self.vocabularies, target, texts, options, prefixes)
 
@@ -52,9 +52,13 @@ def translate_with_model(checkpoint: Checkpoint, texts: Sequence[str], options: 
     return [t.text for t in TorchTranslator.from_checkpoint(checkpoint).translate(texts, options)]
 
 
-def search_target(config: EncoderDecoderConfig) -> Target:
-    """What the search must know of this model."""
-    never = tuple(sorted({config.pad_id, config.start_id}))
+def search_target(config: EncoderDecoderConfig, tokens: int) -> Target:
+    """What the search must know of this model; `tokens` is the size of the target tokenizer.
+
+    Never generated: padding, the start token, and the ids of a padded vocabulary that stand for nothing.
+    """
+    nothing = range(tokens, config.target_vocab_size)
+    never = tuple(sorted({config.pad_id, config.start_id, *nothing} - {config.eos_id}))
     return Target(config.target_vocab_size, config.start_id, config.eos_id, never, config.max_positions)
 
 

@@ -145,7 +145,7 @@ def _assembled(
     tokenizers = source.tokenizer(UNK_ID), target.tokenizer(UNK_ID)
     config = settings.model.config(tokenizers[0].size, tokenizers[1].size)
     options = TranslationOptions().with_changes(settings.generation)
-    check_options(options, search_target(config))
+    check_options(options, search_target(config, config.target_vocab_size))
 
     def encoded(pairs: Sequence[TextPair]) -> EncodedPairs:
         return encode_pairs(pairs, *tokenizers, config)

@@ -1,0 +1,10 @@
+# Debian's g++-aarch64-linux-gnu. Tests run under qemu-aarch64 when TFEXPORT_EMULATOR holds its command line.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+if(TFEXPORT_EMULATOR)
+    set(CMAKE_CROSSCOMPILING_EMULATOR ${TFEXPORT_EMULATOR})
+endif()

@@ -1,0 +1,151 @@
+#include "bundle.h"
+
+#include <set>
+#include <system_error>
+
+#include "external_data.h"
+#include "strict_json.h"
+#include "tfexport/errors.h"
+
+namespace tfexport {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMaxGraphBytes = std::int64_t{256} << 20;  // of an .onnx file: weights lie beside it
+constexpr std::int64_t kMaxTokenizerBytes = std::int64_t{1} << 30;
+
+bool is_onnx(const std::string& name) {
+    std::string ending = name.size() < 5 ? "" : name.substr(name.size() - 5);
+    for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+    return ending == ".onnx";
+}
+
+}  // namespace
+
+Bundle Bundle::open(const fs::path& path, bool verify) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (!fs::exists(status)) throw BundleError(path.u8string() + ": no such file or folder");
+    if (fs::is_directory(status)) return Bundle(folder_files(path), path.u8string(), verify);
+    if (!fs::is_regular_file(status)) throw BundleError(path.u8string() + ": neither a folder nor a file");
+    return Bundle(zip_files(map_file(path), path.u8string(), path), path.u8string(), verify);
+}
+
+Bundle Bundle::from_memory(const void* zip, std::size_t size, bool verify) {
+    if (zip == nullptr) throw BundleError("memory: no bundle was given");
+    return Bundle(zip_files({{static_cast<const char*>(zip), size}, nullptr}, "memory", {}), "memory", verify);
+}
+
+Bundle::Bundle(std::unique_ptr<Files> files, std::string origin, bool verify)
+    : files_(std::move(files)), origin_(std::move(origin)) {
+    if (files_->sizes().count(kManifestName) == 0) {
+        throw BundleError(origin_ + ": not a bundle: no " + kManifestName + " in it");
+    }
+    manifest_ = read_manifest(files_->read(kManifestName, kMaxManifestBytes + 1).view, name(kManifestName));
+    check_listing();
+    check_graphs();
+    if (verify) check_digests();
+}
+
+Bytes Bundle::read(const std::string& file) const {
+    const auto listed = manifest_.files.find(file);
+    if (listed == manifest_.files.end())
+        throw BundleError(origin_ + ": holds no file " + shown(std::string_view(file)));
+    const auto size = static_cast<std::uint64_t>(listed->second.bytes);
+    Bytes bytes = files_->read(file, size + 1);
+    if (bytes.view.size() != size) {
+        throw BundleError(name(file) + ": changed since the bundle was opened; it had " + std::to_string(size) +
+                          " bytes");
+    }
+    return bytes;
+}
+
+std::shared_ptr<const Tokenizer> Bundle::source_tokenizer() const {
+    return tokenizer(manifest_.source, manifest_.model.source_vocab_size, "source");
+}
+
+std::shared_ptr<const Tokenizer> Bundle::target_tokenizer() const {
+    const std::int64_t vocab_size = manifest_.model.target_vocab_size;
+    auto tokens = tokenizer(manifest_.target, vocab_size, "target");
+    const std::set<std::int64_t> never(manifest_.target.never_generated.begin(),
+                                       manifest_.target.never_generated.end());
+    for (auto id = static_cast<std::int64_t>(tokens->size()); id < vocab_size; ++id) {
+        if (never.count(id) > 0) continue;
+        throw BundleError(name(manifest_.target.file) + ": holds " + std::to_string(tokens->size()) +
+                          " tokens, the target vocabulary of the model " + std::to_string(vocab_size) +
+                          ", and the manifest lets it generate ids without a token; export the model again");
+    }
+    return tokens;
+}
+
+/// Exactly the listed files, in the listed sizes.
+void Bundle::check_listing() const {
+    std::map<std::string, std::uint64_t> found = files_->sizes();
+    found.erase(kManifestName);
+    for (const auto& [file, info] : manifest_.files) {
+        const auto there = found.find(file);
+        if (there == found.end()) throw BundleError(origin_ + ": " + file + " missing; copy the whole bundle again");
+        if (there->second != static_cast<std::uint64_t>(info.bytes)) {
+            throw BundleError(name(file) + ": has " + std::to_string(there->second) + " bytes, the manifest says " +
+                              std::to_string(info.bytes) + "; copy the bundle again");
+        }
+        found.erase(there);
+    }
+    if (!found.empty()) {
+        throw BundleError(origin_ + ": " + shown(std::string_view(found.begin()->first)) +
+                          " not part of the bundle; move it elsewhere");
+    }
+}
+
+/// No graph reads a file other than the weights, wherever in it the tensor is.
+void Bundle::check_graphs() const {
+    for (const auto& [file, info] : manifest_.files) {
+        if (!is_onnx(file)) continue;
+        if (info.bytes > kMaxGraphBytes) {
+            throw BundleError(name(file) + ": has " + std::to_string(info.bytes) + " bytes, a graph may have at most " +
+                              std::to_string(kMaxGraphBytes));
+        }
+        std::set<std::string> locations;
+        try {
+            locations = external_locations(read(file).view);
+        } catch (const BundleError& error) {
+            throw BundleError(name(file) + ": " + error.what());
+        }
+        locations.erase(manifest_.weights);
+        if (!locations.empty()) {
+            throw BundleError(name(file) + ": refused: reads " + shown(std::string_view(*locations.begin())) +
+                              ", not only " + manifest_.weights);
+        }
+    }
+}
+
+void Bundle::check_digests() const {
+    for (const auto& [file, info] : manifest_.files) {
+        if (files_->sha256(file) != info.sha256) {
+            throw BundleError(name(file) + ": its content has changed (SHA-256 differs); copy the bundle again");
+        }
+    }
+}
+
+std::shared_ptr<const Tokenizer> Bundle::tokenizer(const TextInfo& info, std::int64_t vocab_size,
+                                                   const char* side) const {
+    if (manifest_.files.at(info.file).bytes > kMaxTokenizerBytes) {
+        throw BundleError(name(info.file) + ": too large for a tokenizer");
+    }
+    std::shared_ptr<const Tokenizer> tokens;
+    try {
+        tokens = load_tokenizer(info.kind, read(info.file).view, info.unk_id);
+    } catch (const BundleError& error) {
+        throw BundleError(name(info.file) + ": " + error.what());
+    }
+    if (static_cast<std::int64_t>(tokens->size()) > vocab_size) {
+        throw BundleError(name(info.file) + ": holds " + std::to_string(tokens->size()) + " tokens, but the " + side +
+                          " vocabulary of the model holds " + std::to_string(vocab_size) +
+                          "; they do not belong together");
+    }
+    return tokens;
+}
+
+}  // namespace tfexport

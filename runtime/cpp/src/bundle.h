@@ -1,0 +1,54 @@
+// A bundle: a folder, or the same folder as one uncompressed zip, trusted only after every check. See SPEC.md,
+// "Bundle".
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "files.h"
+#include "manifest.h"
+#include "tokenizer.h"
+
+namespace tfexport {
+
+class Bundle {
+public:
+    /// Opens a folder or a zip. verify=false skips the SHA-256 of every file, nothing else. Throws BundleError.
+    static Bundle open(const std::filesystem::path& path, bool verify);
+
+    /// Opens a zip in memory that outlives the bundle. Throws BundleError.
+    static Bundle from_memory(const void* zip, std::size_t size, bool verify);
+
+    const Manifest& manifest() const { return manifest_; }
+
+    /// How errors call a file of it.
+    std::string name(const std::string& file) const { return origin_ + "/" + file; }
+
+    /// The content of a listed file; for a zip a view into it. Throws BundleError.
+    Bytes read(const std::string& name) const;
+
+    /// Where a listed file lies on disk; nothing for a bundle in memory.
+    std::optional<Place> place(const std::string& name) const { return files_->place(name); }
+
+    /// Throws BundleError if it is damaged or larger than the vocabulary.
+    std::shared_ptr<const Tokenizer> source_tokenizer() const;
+
+    /// Throws BundleError likewise, and if the search could generate an id without a token.
+    std::shared_ptr<const Tokenizer> target_tokenizer() const;
+
+private:
+    Bundle(std::unique_ptr<Files> files, std::string origin, bool verify);
+
+    void check_listing() const;
+    void check_graphs() const;
+    void check_digests() const;
+    std::shared_ptr<const Tokenizer> tokenizer(const TextInfo& info, std::int64_t vocab_size, const char* side) const;
+
+    std::unique_ptr<Files> files_;
+    std::string origin_;
+    Manifest manifest_;
+};
+
+}  // namespace tfexport

@@ -1,0 +1,219 @@
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <optional>
+
+#include "cache.h"
+
+namespace tfexport {
+
+namespace {
+
+constexpr std::int64_t kFirstCapacity = 32;  // tokens that a new cache holds before it is doubled
+
+struct FreeAligned {
+    void operator()(char* memory) const { ::operator delete(memory, std::align_val_t{64}); }
+};
+using AlignedMemory = std::unique_ptr<char, FreeAligned>;
+
+AlignedMemory zeros(std::size_t bytes) {
+    AlignedMemory memory(static_cast<char*>(::operator new(bytes, std::align_val_t{64})));
+    std::memset(memory.get(), 0, bytes);
+    return memory;
+}
+
+/// [2L, R or more, H, C, D]; keys and values by turns. What lies behind a row's length is garbage.
+struct Buffers {
+    Buffers(std::size_t layer_count, std::size_t row_count, std::size_t head_count, std::size_t token_count,
+            std::size_t token_size)
+        : layers(layer_count),
+          rows(row_count),
+          heads(head_count),
+          capacity(token_count),
+          token_bytes(token_size),
+          memory(zeros(layers * rows * heads * capacity * token_bytes)) {}
+
+    char* strip(std::size_t layer, std::size_t row, std::size_t head) {
+        return memory.get() + ((layer * rows + row) * heads + head) * capacity * token_bytes;
+    }
+
+    std::size_t layers;
+    std::size_t rows;  // that there is space for
+    std::size_t heads;
+    std::size_t capacity;
+    std::size_t token_bytes;  // of one head
+    AlignedMemory memory;
+};
+
+class InPlaceState final : public DecoderState {
+public:
+    InPlaceState(Graphs& graphs, const std::vector<Ids>& sources, std::size_t beam_size)
+        : graphs_(graphs),
+          memory_(graphs, sources),
+          beams_(beam_size),
+          buffers_(2 * static_cast<std::size_t>(graphs.shape.num_decoder_layers), sources.size() * beam_size,
+                   static_cast<std::size_t>(graphs.shape.num_heads),
+                   static_cast<std::size_t>(std::min(kFirstCapacity, graphs.shape.max_target_length)),
+                   static_cast<std::size_t>(graphs.shape.head_size) * element_size(memory_.type())),
+          lengths_(sources.size() * beam_size, 0) {}
+
+    Candidates step(const Ids& tokens, const std::vector<float>& bias, std::size_t count) override {
+        run(tokens, bias, count);
+        return {scores_.data(), ids_.data(), lengths_.size(), count};
+    }
+
+    const float* step_logits(const Ids& tokens) override {
+        no_bias_.resize(static_cast<std::size_t>(graphs_.shape.target_vocab_size), 0.0F);
+        run(tokens, no_bias_, 0);
+        return logits_.data();
+    }
+
+    void select(const std::vector<std::size_t>& rows) override {
+        move_rows(rows);
+        std::vector<std::size_t> sentences;
+        for (std::size_t row = 0; row < rows.size(); row += beams_) sentences.push_back(rows[row] / beams_);
+        if (memory_.select(sentences)) binding_.reset();
+        std::vector<std::int32_t> lengths;
+        for (const std::size_t row : rows) lengths.push_back(lengths_[row]);
+        lengths_.resize(rows.size());
+        std::copy(lengths.begin(), lengths.end(), lengths_.begin());
+    }
+
+private:
+    /// count 0: the logits instead of candidates.
+    void run(const Ids& tokens, const std::vector<float>& bias, std::size_t count) {
+        make_room();
+        if (!binding_ || bound_count_ != count) bind(count);
+        if (bound_bias_ != bias.data()) bind_bias(bias);
+        std::copy(tokens.begin(), tokens.end(), tokens_.begin());
+        total_length_ = *std::max_element(lengths_.begin(), lengths_.end()) + 1;
+        graphs_.decoder.Run(Ort::RunOptions{}, *binding_);
+        for (std::int32_t& length : lengths_) ++length;
+    }
+
+    /// Binds everything once; it is then changed in place until rows, capacity or the kind of output change.
+    void bind(std::size_t count) {
+        const auto rows = static_cast<std::int64_t>(lengths_.size());
+        const std::size_t vocab_size = no_bias_.empty() ? 0 : no_bias_.size();
+        tokens_.resize(lengths_.size());
+        count_ = static_cast<std::int64_t>(std::max<std::size_t>(count, 1));
+        binding_.emplace(graphs_.decoder);
+        bound_count_ = count;
+        bound_bias_ = nullptr;
+        const auto input = [&](const char* name, Ort::Value value) { binding_->BindInput(name, value); };
+        input("input_ids",
+              tensor_view(tokens_.data(), tokens_.size() * 8, {rows, 1}, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64));
+        input("past_lengths",
+              tensor_view(lengths_.data(), lengths_.size() * 4, {rows}, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32));
+        input("total_length", tensor_view(&total_length_, 4, {1}, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32));
+        input("num_candidates", tensor_view(&count_, 8, {1}, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64));
+        input("encoder_attention_mask", memory_.mask());
+        if (count > 0) {
+            scores_.resize(lengths_.size() * count);
+            ids_.resize(lengths_.size() * count);
+            output("candidate_scores", scores_.data(), scores_.size() * 4, count, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
+            output("candidate_ids", ids_.data(), ids_.size() * 8, count, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64);
+        } else {
+            logits_.resize(lengths_.size() * vocab_size);
+            output("logits", logits_.data(), logits_.size() * 4, vocab_size, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
+        }
+        for (std::size_t i = 0; i < buffers_.layers; ++i) {
+            input(graphs_.cross_past[i].c_str(), memory_.cross(i));
+            const Ort::Value layer = layer_view(i);
+            binding_->BindInput(graphs_.self_past[i].c_str(), layer);
+            binding_->BindOutput(graphs_.self_present[i].c_str(), layer);
+        }
+    }
+
+    void output(const char* name, void* data, std::size_t bytes, std::size_t width, ONNXTensorElementDataType type) {
+        const std::vector<std::int64_t> shape{static_cast<std::int64_t>(lengths_.size()),
+                                              static_cast<std::int64_t>(width)};
+        binding_->BindOutput(name, tensor_view(data, bytes, shape, type));
+    }
+
+    void bind_bias(const std::vector<float>& bias) {
+        auto* data = const_cast<float*>(bias.data());  // an input: the engine only reads it
+        binding_->BindInput("logit_bias",
+                            tensor_view(data, bias.size() * 4, {1, static_cast<std::int64_t>(bias.size())},
+                                        ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT));
+        bound_bias_ = bias.data();
+    }
+
+    /// Keys or values of the live rows, [R, H, C, D], in one piece of memory.
+    Ort::Value layer_view(std::size_t layer) {
+        const auto& model = graphs_.shape;
+        const std::vector<std::int64_t> shape{static_cast<std::int64_t>(lengths_.size()), model.num_heads,
+                                              static_cast<std::int64_t>(buffers_.capacity), model.head_size};
+        const std::size_t bytes = lengths_.size() * buffers_.heads * buffers_.capacity * buffers_.token_bytes;
+        return tensor_view(buffers_.strip(layer, 0, 0), bytes, shape, memory_.type());
+    }
+
+    /// Doubles the capacity, at most to the limit of the model, if one more token does not fit.
+    void make_room() {
+        const auto used = static_cast<std::size_t>(*std::max_element(lengths_.begin(), lengths_.end()));
+        if (used < buffers_.capacity) return;
+        const auto limit = static_cast<std::size_t>(graphs_.shape.max_target_length);
+        Buffers grown(buffers_.layers, lengths_.size(), buffers_.heads, std::min(2 * buffers_.capacity, limit),
+                      buffers_.token_bytes);
+        for (std::size_t layer = 0; layer < buffers_.layers; ++layer) {
+            for (std::size_t row = 0; row < lengths_.size(); ++row) {
+                for (std::size_t head = 0; head < buffers_.heads; ++head) {
+                    std::memcpy(grown.strip(layer, row, head), buffers_.strip(layer, row, head),
+                                used * buffers_.token_bytes);
+                }
+            }
+        }
+        buffers_ = std::move(grown);
+        binding_.reset();
+    }
+
+    /// Moves only the rows that change, and of them only what is used. A row may be source and target at once.
+    void move_rows(const std::vector<std::size_t>& rows) {
+        std::vector<std::size_t> moved;
+        std::int32_t used = 0;
+        for (std::size_t row = 0; row < rows.size(); ++row) {
+            if (rows[row] == row) continue;
+            moved.push_back(row);
+            used = std::max(used, lengths_[rows[row]]);
+        }
+        const std::size_t bytes = static_cast<std::size_t>(used) * buffers_.token_bytes;
+        moving_.resize(moved.size() * bytes);
+        if (moving_.empty()) return;
+        for (std::size_t layer = 0; layer < buffers_.layers; ++layer) {
+            for (std::size_t head = 0; head < buffers_.heads; ++head) {
+                for (std::size_t i = 0; i < moved.size(); ++i) {
+                    std::memcpy(moving_.data() + i * bytes, buffers_.strip(layer, rows[moved[i]], head), bytes);
+                }
+                for (std::size_t i = 0; i < moved.size(); ++i) {
+                    std::memcpy(buffers_.strip(layer, moved[i], head), moving_.data() + i * bytes, bytes);
+                }
+            }
+        }
+    }
+
+    Graphs& graphs_;
+    Memory memory_;
+    std::size_t beams_;
+    Buffers buffers_;
+    std::vector<std::int32_t> lengths_;  // [R] used length of each row
+    std::optional<Ort::IoBinding> binding_;
+    std::size_t bound_count_ = 0;
+    const float* bound_bias_ = nullptr;
+    // What is bound besides: changed in place between steps.
+    Ids tokens_;
+    std::int32_t total_length_ = 0;
+    std::int64_t count_ = 0;
+    std::vector<float> no_bias_;
+    std::vector<float> scores_;
+    Ids ids_;
+    std::vector<float> logits_;
+    std::vector<char> moving_;
+};
+
+}  // namespace
+
+std::unique_ptr<DecoderState> start_in_place(Graphs& graphs, const std::vector<Ids>& sources, std::size_t beam_size) {
+    return std::make_unique<InPlaceState>(graphs, sources, beam_size);
+}
+
+}  // namespace tfexport

@@ -1,0 +1,252 @@
+#include "manifest.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "options.h"
+#include "strict_json.h"
+#include "tfexport/errors.h"
+
+namespace tfexport {
+
+namespace {
+
+constexpr std::int64_t kMaxCount = INT32_MAX;
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 48;
+
+bool all_of(std::string_view text, const char* also, bool capitals = true) {
+    return std::all_of(text.begin(), text.end(), [&](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (capitals && c >= 'A' && c <= 'Z') ||
+               std::string_view(also).find(c) != std::string_view::npos;
+    });
+}
+
+bool is_graph_name(std::string_view name) {
+    return is_file_name(name) && name.size() > 5 && name.substr(name.size() - 5) == ".onnx";
+}
+bool is_package_name(std::string_view name) { return !name.empty() && name.size() <= 64 && all_of(name, "._-"); }
+bool is_precision(std::string_view text) { return all_of(text, "_-", false); }
+bool is_sha256(std::string_view text) { return text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
+
+std::string lower(std::string text) {
+    for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+    return text;
+}
+
+void check_format(const Json& values, const std::string& origin) {
+    const auto format = values.is_object() ? values.find("format") : values.end();
+    if (!values.is_object() || format == values.end() || *format != "tfexport-bundle") {
+        throw BundleError(origin + ": not the manifest of a tfexport bundle; make one with `tfexport export`");
+    }
+    const auto version = values.find("format_version");
+    const bool whole = version != values.end() && version->is_number_unsigned() && *version >= 1;
+    if (!whole) throw BundleError(origin + ": format_version must be a whole number from 1");
+    if (version->get<std::uint64_t>() > static_cast<std::uint64_t>(kFormatVersion)) {
+        throw BundleError(origin + ": bundle format " + shown(*version) + " is newer than this runtime reads (" +
+                          std::to_string(kFormatVersion) + "); upgrade the tfexport library");
+    }
+}
+
+void read_model(ObjectReader& reader, ModelInfo& model) {
+    std::string name;
+    std::int64_t other = 0;
+    reader.text("name", name, 0, 256);
+    reader.integer("parameters", other, 1, kMaxBytes);
+    for (const char* count : {"d_model", "d_ff"}) reader.integer(count, other, 1, kMaxCount);
+    reader.integer("num_encoder_layers", other, 1, 1024);
+    reader.integer("num_decoder_layers", model.num_decoder_layers, 1, 1024);
+    reader.integer("num_heads", model.num_heads, 1, kMaxCount);
+    reader.integer("head_size", model.head_size, 1, kMaxCount);
+    reader.integer("source_vocab_size", model.source_vocab_size, 1, kMaxCount);
+    reader.integer("target_vocab_size", model.target_vocab_size, 1, kMaxCount);
+    reader.integer("max_source_length", model.max_source_length, 1, kMaxCount);
+    reader.integer("max_target_length", model.max_target_length, 1, kMaxCount);
+}
+
+void read_text_info(ObjectReader& reader, TextInfo& info) {
+    reader.object("tokenizer", [&](ObjectReader& tokenizer) {
+        tokenizer.choice("kind", info.kind, {"sentencepiece", "words", "characters"});
+        tokenizer.text("file", info.file, 1, 128, is_file_name);
+    });
+    reader.integer("pad_id", info.pad_id, 0, kMaxCount);
+    reader.integer("start_id", info.start_id, 0, kMaxCount);
+    reader.integer("eos_id", info.eos_id, 0, kMaxCount);
+    reader.integer("unk_id", info.unk_id, 0, kMaxCount);
+}
+
+void read_axis(const Json& axis, const std::string& where, Problems& problems) {
+    const bool size = axis.is_number_unsigned() && axis.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMaxCount);
+    const bool name = axis.is_string() && !axis.get_ref<const std::string&>().empty() &&
+                      axis.get_ref<const std::string&>().size() <= 1024;
+    if (!size && !name) problems.push_back(where + " must be a size or a name, not " + shown(axis));
+}
+
+void read_tensors(ObjectReader& graph, const char* name, std::vector<TensorInfo>& tensors, Problems& problems) {
+    graph.list(name, 1, 8192, [&](const Json& item, const std::string& where) {
+        TensorInfo tensor;
+        ObjectReader reader(item, where, problems);
+        reader.text("name", tensor.name, 1, 256);
+        reader.choice("type", tensor.type,
+                      {"float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"});
+        reader.list("shape", 0, 16, [&](const Json& axis, const std::string& at) { read_axis(axis, at, problems); });
+        reader.finish();
+        tensors.push_back(std::move(tensor));
+    });
+}
+
+void read_graph(ObjectReader& graphs, const char* name, GraphInfo& graph, Problems& problems) {
+    graphs.object(name, [&](ObjectReader& reader) {
+        reader.text("file", graph.file, 1, 128, is_graph_name);
+        read_tensors(reader, "inputs", graph.inputs, problems);
+        read_tensors(reader, "outputs", graph.outputs, problems);
+    });
+}
+
+void read_requirements(ObjectReader& reader, std::string& onnxruntime, Problems& problems) {
+    reader.text("onnxruntime", onnxruntime, 1, 64);
+    reader.list("domains", 1, 64, [&](const Json& item, const std::string& where) {
+        if (!item.is_string() || item.get_ref<const std::string&>().size() > 1024) {
+            problems.push_back(where + " must be a short string, not " + shown(item));
+        }
+    });
+}
+
+void read_files(ObjectReader& reader, std::map<std::string, FileInfo>& files, Problems& problems) {
+    reader.mapping("files", 1, 1024, is_file_name,
+                   [&](const std::string& name, const Json& value, const std::string& where) {
+                       ObjectReader file(value, where, problems);
+                       file.text("sha256", files[name].sha256, 64, 64, is_sha256);
+                       file.integer("bytes", files[name].bytes, 0, kMaxBytes);
+                       file.finish();
+                   });
+}
+
+/// What people read, and what this runtime takes from the graphs themselves.
+void read_descriptions(ObjectReader& reader, Problems& problems) {
+    reader.mapping("producer", 1, 64, is_package_name,
+                   [&](const std::string&, const Json& value, const std::string& where) {
+                       if (!value.is_string() || value.get_ref<const std::string&>().empty() ||
+                           value.get_ref<const std::string&>().size() > 256) {
+                           problems.push_back(where + " must be a version, not " + shown(value));
+                       }
+                   });
+    std::string text;
+    std::int64_t number = 0;
+    reader.text("precision", text, 1, 32, is_precision);
+    reader.choice("operators", text, {"ort", "portable"});
+    reader.integer("opset", number, 1, 1000);
+    reader.integer("ir_version", number, 1, 1000);
+    if (reader.has("digest")) reader.text("digest", text, 64, 64, is_sha256);
+    if (reader.has("parity"))
+        reader.mapping(
+            "parity", 0, SIZE_MAX, [](std::string_view) { return true; },
+            [](const std::string&, const Json&, const std::string&) {});
+}
+
+Problems contradictions(const Manifest& m) {
+    Problems problems;
+    std::set<std::string> names;
+    for (const auto& [name, info] : m.files) names.insert(lower(name));
+    if (names.count(kManifestName) > 0) problems.push_back("files: bundle.json cannot list itself");
+    if (names.size() != m.files.size()) problems.push_back("files: two names differ only in upper and lower case");
+    const std::pair<const char*, const std::string&> roles[] = {
+        {"source.tokenizer.file", m.source.file},
+        {"target.tokenizer.file", m.target.file},
+        {"graphs.encoder.file", m.encoder.file},
+        {"graphs.decoder.file", m.decoder.file},
+        {"weights", m.weights},
+    };
+    for (const auto& [role, name] : roles) {
+        if (m.files.count(name) == 0) problems.push_back(std::string(role) + " " + name + " is not listed in files");
+    }
+    if (m.source.file == m.target.file && m.source.kind != m.target.kind) {
+        problems.emplace_back("source and target give one tokenizer file two kinds");
+    }
+    const auto check_ids = [&](const char* side, const TextInfo& text, std::int64_t size) {
+        const std::pair<const char*, std::int64_t> ids[] = {
+            {"pad_id", text.pad_id}, {"start_id", text.start_id}, {"eos_id", text.eos_id}, {"unk_id", text.unk_id}};
+        for (const auto& [name, id] : ids) {
+            if (id < size) continue;
+            problems.push_back(std::string(side) + "." + name + " " + std::to_string(id) +
+                               " is outside the vocabulary of " + std::to_string(size));
+        }
+    };
+    check_ids("source", m.source, m.model.source_vocab_size);
+    check_ids("target", m.target, m.model.target_vocab_size);
+    const Ids& never = m.target.never_generated;
+    const auto outside = [&](std::int64_t id) { return id >= m.model.target_vocab_size; };
+    if (std::any_of(never.begin(), never.end(), outside)) {
+        problems.emplace_back("target.never_generated holds ids outside the vocabulary");
+    }
+    if (std::find(never.begin(), never.end(), m.target.eos_id) != never.end()) {
+        problems.emplace_back("target.never_generated holds eos_id, so nothing could end");
+    }
+    return problems;
+}
+
+void read_members(ObjectReader& reader, Manifest& m, Problems& problems) {
+    std::string text;
+    std::int64_t number = 0;
+    reader.text("format", text, 1, 64);
+    reader.integer("format_version", number, 1, kFormatVersion);
+    reader.object("model", [&](ObjectReader& model) { read_model(model, m.model); });
+    reader.object("source", [&](ObjectReader& source) {
+        read_text_info(source, m.source);
+        source.boolean("add_bos", m.source.add_bos);
+        source.boolean("add_eos", m.source.add_eos);
+    });
+    reader.object("target", [&](ObjectReader& target) {
+        read_text_info(target, m.target);
+        target.integers("never_generated", m.target.never_generated, std::size_t{1} << 20);
+    });
+    reader.object("graphs", [&](ObjectReader& graphs) {
+        read_graph(graphs, "encoder", m.encoder, problems);
+        read_graph(graphs, "decoder", m.decoder, problems);
+    });
+    reader.text("weights", m.weights, 1, 128, is_file_name);
+    reader.object("cache", [&](ObjectReader& cache) {
+        cache.choice("form", text, {"in_place", "growing"});
+        m.in_place = text == "in_place";
+    });
+    reader.object("requirements", [&](ObjectReader& needs) { read_requirements(needs, m.onnxruntime, problems); });
+    read_files(reader, m.files, problems);
+    if (reader.has("generation")) {
+        reader.object(
+            "generation", [&](ObjectReader& options) { read_options(options, m.generation, true); },
+            ObjectReader::Missing::allowed);
+    }
+    read_descriptions(reader, problems);
+}
+
+void raise_all(const Problems& problems, const std::string& origin) {
+    if (!problems.empty()) throw BundleError(origin + ": " + joined(problems));
+}
+
+}  // namespace
+
+Target Manifest::search_target() const {
+    return {model.target_vocab_size, target.start_id, target.eos_id, target.never_generated, model.max_target_length};
+}
+
+Manifest read_manifest(std::string_view json, const std::string& origin) {
+    if (json.size() > kMaxManifestBytes) throw BundleError(origin + ": larger than 16 MiB, not a manifest");
+    const Json values = parse_json(json, origin);
+    check_format(values, origin);
+    Manifest manifest;
+    Problems problems;
+    ObjectReader reader(values, "", problems);
+    read_members(reader, manifest, problems);
+    reader.finish();
+    raise_all(problems, origin);
+    raise_all(contradictions(manifest), origin);
+    const Problems generation = contradictions(manifest.generation, manifest.search_target());
+    if (!generation.empty()) throw BundleError(origin + ": generation: " + joined(generation));
+    return manifest;
+}
+
+bool is_file_name(std::string_view name) {
+    return !name.empty() && name.size() <= 128 && all_of(name, "._-") && name[0] != '.' && name[0] != '-';
+}
+
+}  // namespace tfexport

@@ -1,0 +1,92 @@
+// `bundle.json`: what is in a bundle and how to run it. See SPEC.md and bundle.schema.json.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "step_model.h"
+#include "tfexport/options.h"
+
+namespace tfexport {
+
+constexpr const char* kManifestName = "bundle.json";
+constexpr std::size_t kMaxManifestBytes = std::size_t{16} << 20;
+constexpr std::int64_t kFormatVersion = 1;
+
+/// An input or output of a graph.
+struct TensorInfo {
+    std::string name;
+    std::string type;
+};
+
+/// One ONNX file and what goes in and out of it, in the order of the graph.
+struct GraphInfo {
+    std::string file;
+    std::vector<TensorInfo> inputs;
+    std::vector<TensorInfo> outputs;
+};
+
+/// Sizes of the model. Lengths are in tokens, start and end tokens counted.
+struct ModelInfo {
+    std::int64_t num_heads = 0;
+    std::int64_t head_size = 0;
+    std::int64_t num_decoder_layers = 0;
+    std::int64_t source_vocab_size = 0;
+    std::int64_t target_vocab_size = 0;
+    std::int64_t max_source_length = 0;
+    std::int64_t max_target_length = 0;
+};
+
+/// Which file turns text into ids, and the ids that stand for no text.
+struct TextInfo {
+    std::string kind;
+    std::string file;
+    std::int64_t pad_id = 0;
+    std::int64_t start_id = 0;
+    std::int64_t eos_id = 0;
+    std::int64_t unk_id = 0;
+};
+
+struct SourceInfo : TextInfo {
+    bool add_bos = false;  // the start token before the text
+    bool add_eos = false;  // the end token behind it
+};
+
+struct TargetInfo : TextInfo {
+    Ids never_generated;  // ids that the search never picks, in any mode
+};
+
+/// Size and digest of a file of the bundle.
+struct FileInfo {
+    std::string sha256;
+    std::int64_t bytes = 0;
+};
+
+/// What of `bundle.json` a runtime uses. All of it is checked.
+struct Manifest {
+    ModelInfo model;
+    SourceInfo source;
+    TargetInfo target;
+    GraphInfo encoder;
+    GraphInfo decoder;
+    std::string weights;                    // external data of both graphs
+    bool in_place = false;                  // the form of the cache; else growing
+    std::string onnxruntime;                // the lowest version that runs the graphs
+    std::map<std::string, FileInfo> files;  // every file but bundle.json itself
+    TranslationOptions generation;          // the defaults of the runtime with those of this bundle laid over
+
+    /// What the search must know of this model.
+    Target search_target() const;
+};
+
+/// `origin` names the file in errors. Throws BundleError, with every problem at once.
+Manifest read_manifest(std::string_view json, const std::string& origin);
+
+/// Whether a file of a bundle may be called so: letters, digits, dot, dash and underscore; not hidden.
+bool is_file_name(std::string_view name);
+
+}  // namespace tfexport

@@ -1,0 +1,193 @@
+#include "proposers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "random.h"
+#include "rules.h"
+
+namespace tfexport {
+
+namespace {
+
+/// 2K: even if K of them end with `eos`, K live on.
+std::size_t candidate_count(const TranslationOptions& options, const Target& target) {
+    return static_cast<std::size_t>(std::min(2 * options.beam_size, target.vocab_size));
+}
+
+/// What the proposers on the host share: the options, and the candidates that they hand out.
+class HostProposer : public Proposer {
+protected:
+    HostProposer(const TranslationOptions& options, const Target& target) : options_(options), target_(target) {}
+
+    std::vector<float> row(const float* logits, std::size_t r) const {
+        const auto size = static_cast<std::size_t>(target_.vocab_size);
+        return {logits + r * size, logits + (r + 1) * size};
+    }
+
+    Candidates candidates(std::size_t count) const { return {best_.data(), ids_.data(), ids_.size() / count, count}; }
+
+    const TranslationOptions& options_;
+    const Target& target_;
+    std::vector<float> best_;
+    Ids ids_;
+};
+
+/// The fast way: the graph ranks the tokens, and only 2K a row leave it.
+class GraphCandidates final : public HostProposer {
+public:
+    GraphCandidates(const TranslationOptions& options, const Target& target)
+        : HostProposer(options, target),
+          count_(candidate_count(options, target)),
+          open_(common_bias(options, target, options.min_length)),
+          without_eos_(common_bias(options, target, 0)) {}
+
+    Candidates propose(const Ids& tokens, DecoderState& state, const LiveSentences& live) override {
+        const bool first = below(*live.front());
+        const bool same =
+            std::all_of(live.begin(), live.end(), [&](const SentenceSearch* s) { return below(*s) == first; });
+        if (same) return state.step(tokens, first ? without_eos_ : open_, count_);
+        // Prefixes of unequal length: some sentences may end and others may not.
+        const float* logits = state.step_logits(tokens);
+        best_.clear();
+        ids_.clear();
+        for (std::size_t r = 0; r < tokens.size(); ++r) {
+            const auto& bias = below(*live[r * live.size() / tokens.size()]) ? without_eos_ : open_;
+            std::vector<float> log_probs = row(logits, r);
+            std::transform(log_probs.begin(), log_probs.end(), bias.begin(), log_probs.begin(), std::plus<>());
+            log_softmax(log_probs);
+            append_best(log_probs, count_, best_, ids_);
+        }
+        return candidates(count_);
+    }
+
+private:
+    bool below(const SentenceSearch& sentence) const { return sentence.generated() < options_.min_length; }
+
+    std::size_t count_;
+    std::vector<float> open_;
+    std::vector<float> without_eos_;
+};
+
+/// All logits come to the host, because a rule looks at what each row has generated.
+class RuledCandidates final : public HostProposer {
+public:
+    RuledCandidates(const TranslationOptions& options, const Target& target) : HostProposer(options, target) {}
+
+    Candidates propose(const Ids& tokens, DecoderState& state, const LiveSentences& live) override {
+        const float* logits = state.step_logits(tokens);
+        const std::size_t beams = tokens.size() / live.size();
+        const std::size_t count = candidate_count(options_, target_);
+        best_.clear();
+        ids_.clear();
+        for (std::size_t r = 0; r < tokens.size(); ++r) {
+            append_best(log_probs(row(logits, r), *live[r / beams], r % beams), count, best_, ids_);
+        }
+        return candidates(count);
+    }
+
+private:
+    std::vector<float> log_probs(std::vector<float> logits, const SentenceSearch& sentence, std::size_t beam) const {
+        const Ids history = sentence.history(beam);
+        apply_rules(logits, history, common_bias(options_, target_, sentence.generated()), options_, target_);
+        log_softmax(logits);
+        const Ids& prefix = sentence.request().prefix;
+        if (options_.prefix_strength < 1 && history.size() < prefix.size() &&
+            std::equal(history.begin(), history.end(), prefix.begin())) {
+            mix_prefix(logits, prefix[history.size()], options_.prefix_strength);
+        }
+        return logits;
+    }
+};
+
+/// One token a row, drawn from its distribution with the specified generator.
+class SampledCandidates final : public HostProposer {
+public:
+    SampledCandidates(const TranslationOptions& options, const Target& target) : HostProposer(options, target) {}
+
+    Candidates propose(const Ids& tokens, DecoderState& state, const LiveSentences& live) override {
+        const float* logits = state.step_logits(tokens);
+        best_.clear();
+        ids_.clear();
+        for (std::size_t r = 0; r < live.size(); ++r) {
+            const SentenceSearch& sentence = *live[r];
+            std::vector<float> ruled = row(logits, r);
+            apply_rules(ruled, sentence.history(0), common_bias(options_, target_, sentence.generated()), options_,
+                        target_);
+            const Request& request = sentence.request();
+            const double u = uniform(options_.seed, static_cast<std::uint32_t>(sentence.generated()),
+                                     static_cast<std::uint32_t>(request.sample), fnv1a_64(request.source));
+            const std::int64_t token = draw_token(ruled, options_, u);
+            log_softmax(ruled);
+            ids_.push_back(token);
+            best_.push_back(ruled[static_cast<std::size_t>(token)]);
+        }
+        return candidates(1);
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Proposer> make_proposer(const TranslationOptions& options, const Target& target) {
+    if (options.sampling) return std::make_unique<SampledCandidates>(options, target);
+    if (needs_all_logits(options)) return std::make_unique<RuledCandidates>(options, target);
+    return std::make_unique<GraphCandidates>(options, target);
+}
+
+std::int64_t draw_token(const std::vector<float>& logits, const TranslationOptions& options, double u) {
+    // NaN makes every log-probability NaN, which the search finds; it must not reach the sort.
+    if (std::any_of(logits.begin(), logits.end(), [](float z) { return std::isnan(z); })) return 0;
+    Ids order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto logit = [&](std::int64_t id) { return logits[static_cast<std::size_t>(id)]; };
+    const auto before = [&](std::int64_t a, std::int64_t b) {
+        return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
+    };
+    std::size_t kept = order.size();
+    if (options.top_k > 0) kept = std::min(kept, static_cast<std::size_t>(options.top_k));
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), before);
+    std::vector<double> mass(kept);
+    double sum = 0;
+    const double first = static_cast<double>(logit(order[0])) / options.temperature;
+    for (std::size_t j = 0; j < kept; ++j) {
+        mass[j] = sum += std::exp(static_cast<double>(logit(order[j])) / options.temperature - first);
+    }
+    if (options.top_p < 1) {
+        const auto end = std::lower_bound(mass.begin(), mass.end(), options.top_p * mass.back());
+        if (end != mass.end()) mass.erase(end + 1, mass.end());
+    }
+    const auto place = std::upper_bound(mass.begin(), mass.end(), u * mass.back()) - mass.begin();
+    return order[std::min(static_cast<std::size_t>(place), mass.size() - 1)];
+}
+
+void append_best(const std::vector<float>& log_probs, std::size_t count, std::vector<float>& best, Ids& ids) {
+    const auto better = [&](std::int64_t a, std::int64_t b) {
+        const float x = log_probs[static_cast<std::size_t>(a)];
+        const float y = log_probs[static_cast<std::size_t>(b)];
+        return x != y ? x > y : a < b;
+    };
+    Ids heap;  // the best so far, the worst of them on top
+    for (std::size_t id = 0; id < log_probs.size(); ++id) {
+        const float value = log_probs[id];
+        if (std::isnan(value)) {
+            heap.assign(count, static_cast<std::int64_t>(id));
+            break;
+        }
+        if (heap.size() == count) {
+            if (!(value > log_probs[static_cast<std::size_t>(heap.front())])) continue;  // of equals the lower id stays
+            std::pop_heap(heap.begin(), heap.end(), better);
+            heap.pop_back();
+        }
+        heap.push_back(static_cast<std::int64_t>(id));
+        std::push_heap(heap.begin(), heap.end(), better);
+    }
+    if (!std::isnan(log_probs[static_cast<std::size_t>(heap.front())]))
+        std::sort_heap(heap.begin(), heap.end(), better);
+    for (const std::int64_t id : heap) {
+        best.push_back(log_probs[static_cast<std::size_t>(id)]);
+        ids.push_back(id);
+    }
+}
+
+}  // namespace tfexport

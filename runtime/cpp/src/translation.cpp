@@ -1,0 +1,144 @@
+#include "translation.h"
+
+#include <algorithm>
+#include <map>
+
+#include "hypothesis.h"
+#include "options.h"
+#include "search.h"
+#include "tfexport/errors.h"
+#include "unicode.h"
+
+namespace tfexport {
+
+namespace {
+
+/// What the encoder reads; empty for a text without tokens.
+Ids source_ids(const std::string& text, std::size_t index, const Vocabularies& vocabularies,
+               const TranslationOptions& options, std::string& warning) {
+    if (!is_utf8(text)) throw InputError("is not UTF-8; convert it first", index);
+    Ids ids = vocabularies.source->encode(text);
+    if (ids.empty()) return ids;
+    const std::size_t added = vocabularies.before.size() + vocabularies.after.size();
+    const std::size_t room = vocabularies.max_source_length - std::min(added, vocabularies.max_source_length);
+    if (ids.size() > room) {
+        const std::string found = std::to_string(ids.size());
+        if (!options.truncate_source) {
+            throw InputError("has " + found + " tokens, the model takes " + std::to_string(room) +
+                                 "; split it, or allow truncate_source",
+                             index);
+        }
+        warning = "was cut from " + found + " to " + std::to_string(room) + " tokens";
+        ids.resize(room);
+    }
+    ids.insert(ids.begin(), vocabularies.before.begin(), vocabularies.before.end());
+    ids.insert(ids.end(), vocabularies.after.begin(), vocabularies.after.end());
+    return ids;
+}
+
+Ids prefix_ids(const std::vector<std::string>& prefixes, std::size_t index, const Vocabularies& vocabularies) {
+    if (prefixes.empty()) return {};
+    if (!is_utf8(prefixes[index])) throw InputError("has a prefix that is not UTF-8; convert it first", index);
+    return vocabularies.target->encode(prefixes[index]);
+}
+
+void check_room(const Request& request, const TranslationOptions& options, const Target& target) {
+    const std::size_t forced = options.prefix_strength == 1 ? request.prefix.size() : 0;
+    if (static_cast<std::int64_t>(forced) >= target.max_length) {
+        throw InputError("has a prefix of " + std::to_string(forced) +
+                             " tokens, which leaves no room to generate; the model takes " +
+                             std::to_string(target.max_length),
+                         request.index);
+    }
+    if (length_limit(request.source.size(), forced, options, target) < 1) {
+        throw InputError(
+            "has " + std::to_string(request.source.size()) +
+                " tokens, for which max_length_ratio and max_length_extra allow no output; raise one of them",
+            request.index);
+    }
+}
+
+void check_ids(const Request& request, std::int64_t vocab_size) {
+    const auto known = [&](std::int64_t id) { return id >= 0 && id < vocab_size; };
+    if (!std::all_of(request.prefix.begin(), request.prefix.end(), known)) {
+        throw InputError("has a prefix with a token that the model does not know", request.index);
+    }
+}
+
+Hypothesis in_words(const Decoded& decoded, const Tokenizer& tokenizer) {
+    Hypothesis h{tokenizer.decode(decoded.ids), {}, decoded.ids, decoded.score, decoded.token_scores,
+                 decoded.finish_reason};
+    for (const std::int64_t id : decoded.ids) h.tokens.push_back(tokenizer.token(id));
+    return h;
+}
+
+}  // namespace
+
+std::vector<Translation> translate(const StepModel& model, const Vocabularies& vocabularies, const Target& target,
+                                   const std::vector<std::string>& texts, const TranslationOptions& options,
+                                   const std::vector<std::string>& prefixes) {
+    if (!prefixes.empty() && prefixes.size() != texts.size()) {
+        throw OptionError(std::to_string(prefixes.size()) + " prefixes for " + std::to_string(texts.size()) + " texts");
+    }
+    check_options(options, target);
+    std::vector<Translation> translations(texts.size());
+    std::vector<Request> requests;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        Request request{source_ids(texts[i], i, vocabularies, options, translations[i].warning), {}, i, 0};
+        if (request.source.empty()) {
+            translations[i].hypotheses.emplace_back();  // no tokens, no text, score 0
+            continue;
+        }
+        request.prefix = prefix_ids(prefixes, i, vocabularies);
+        const auto samples = static_cast<std::size_t>(options.sampling ? options.n_best : 1);
+        for (; request.sample < samples; ++request.sample) requests.push_back(request);
+    }
+    for (const Request& request : requests) {
+        check_ids(request, target.vocab_size);
+        check_room(request, options, target);
+    }
+    std::map<std::pair<std::size_t, std::size_t>, std::vector<Decoded>> found;  // by text and sample
+    for (const std::vector<Request>& batch : batches(std::move(requests), options)) {
+        std::vector<std::vector<Decoded>> decoded = search(model, batch, options, target);
+        for (std::size_t i = 0; i < batch.size(); ++i) found[{batch[i].index, batch[i].sample}] = std::move(decoded[i]);
+    }
+    for (const auto& [place, decoded] : found) {
+        for (const Decoded& d : decoded) {
+            translations[place.first].hypotheses.push_back(in_words(d, *vocabularies.target));
+        }
+    }
+    for (Translation& t : translations) {  // in order already, unless they are samples
+        std::stable_sort(t.hypotheses.begin(), t.hypotheses.end(),
+                         [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+    }
+    return translations;
+}
+
+std::vector<std::vector<Request>> batches(std::vector<Request> requests, const TranslationOptions& options) {
+    std::stable_sort(requests.begin(), requests.end(),
+                     [](const Request& a, const Request& b) { return a.source.size() > b.source.size(); });
+    std::vector<std::vector<Request>> all;
+    for (Request& request : requests) {
+        const bool first = all.empty();
+        const double rows =
+            first ? 0 : static_cast<double>(all.back().size() + 1) * static_cast<double>(options.beam_size);
+        const double tokens = first ? 0 : rows * static_cast<double>(all.back().front().source.size());
+        if (first || tokens > static_cast<double>(options.max_batch_tokens)) all.emplace_back();
+        all.back().push_back(std::move(request));
+    }
+    return all;
+}
+
+const char* name_of(FinishReason reason) noexcept {
+    switch (reason) {
+        case FinishReason::eos:
+            return "eos";
+        case FinishReason::length:
+            return "length";
+        case FinishReason::cancelled:
+            return "cancelled";
+    }
+    return "";
+}
+
+}  // namespace tfexport

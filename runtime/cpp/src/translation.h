@@ -1,0 +1,33 @@
+// Text in, text out, over any step model: tokenise, batch, search, detokenise, put back in order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "step_model.h"
+#include "tfexport/options.h"
+#include "tfexport/translation.h"
+#include "tokenizer.h"
+
+namespace tfexport {
+
+/// How text becomes what the encoder reads, and what the decoder gives becomes text.
+struct Vocabularies {
+    std::shared_ptr<const Tokenizer> source;
+    std::shared_ptr<const Tokenizer> target;
+    Ids before;  // ids in front of every source
+    Ids after;   // ids behind it
+    std::size_t max_source_length = 0;
+};
+
+/// See Translator::translate.
+std::vector<Translation> translate(const StepModel& model, const Vocabularies& vocabularies, const Target& target,
+                                   const std::vector<std::string>& texts, const TranslationOptions& options,
+                                   const std::vector<std::string>& prefixes);
+
+/// Requests of similar length together, the longest first, so that the largest buffers are asked for once;
+/// `max_batch_tokens` source tokens at most, beams counted.
+std::vector<std::vector<Request>> batches(std::vector<Request> requests, const TranslationOptions& options);
+
+}  // namespace tfexport

@@ -1,0 +1,63 @@
+#include "tfexport/translator.h"
+
+#include "bundle.h"
+#include "session.h"
+#include "translation.h"
+#include "unicode.h"
+
+namespace tfexport {
+
+namespace {
+
+Vocabularies read_vocabularies(const Bundle& bundle) {
+    const Manifest& m = bundle.manifest();
+    return {bundle.source_tokenizer(), bundle.target_tokenizer(), m.source.add_bos ? Ids{m.source.start_id} : Ids{},
+            m.source.add_eos ? Ids{m.source.eos_id} : Ids{}, static_cast<std::size_t>(m.model.max_source_length)};
+}
+
+}  // namespace
+
+struct Translator::Parts {
+    Parts(Bundle opened, const SessionOptions& options)
+        : bundle(std::move(opened)),
+          vocabularies(read_vocabularies(bundle)),
+          target(bundle.manifest().search_target()),
+          model(open_model(bundle, options)) {}
+
+    Bundle bundle;
+    Vocabularies vocabularies;
+    Target target;
+    std::unique_ptr<StepModel> model;
+};
+
+Translator::Translator(const std::filesystem::path& path, const SessionOptions& options)
+    : parts_(std::make_unique<const Parts>(Bundle::open(path, options.verify), options)) {}
+
+Translator::Translator(const void* zip, std::size_t size, const SessionOptions& options)
+    : parts_(std::make_unique<const Parts>(Bundle::from_memory(zip, size, options.verify), options)) {}
+
+Translator::Translator(Translator&&) noexcept = default;
+Translator& Translator::operator=(Translator&&) noexcept = default;
+Translator::~Translator() = default;
+
+std::vector<Translation> Translator::translate(const std::vector<std::string>& texts, const TranslationOptions& options,
+                                               const std::vector<std::string>& prefixes) const {
+    return tfexport::translate(*parts_->model, parts_->vocabularies, parts_->target, texts, options, prefixes);
+}
+
+std::vector<Translation> Translator::translate(const std::vector<std::string>& texts) const {
+    return translate(texts, default_options());
+}
+
+const TranslationOptions& Translator::default_options() const noexcept { return parts_->bundle.manifest().generation; }
+
+std::vector<std::int64_t> Translator::source_ids(std::string_view text) const {
+    if (!is_utf8(text)) throw InputError("is not UTF-8; convert it first", 0);
+    return parts_->vocabularies.source->encode(text);
+}
+
+std::string Translator::read_file(const std::string& name) const { return std::string(parts_->bundle.read(name).view); }
+
+const char* version() noexcept { return TFEXPORT_VERSION; }
+
+}  // namespace tfexport

@@ -1,0 +1,293 @@
+"""The C++ runtime: it builds, its own tests pass, and it gives what the Python runtime gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from tests.conftest import ROOT, TEXT, made_once
+from tests.cpp.make_fixtures import FIXTURE, from_json
+from tests.search.cases import decode_watched
+from tfexport.export import ExportOptions, export_bundle
+from tfexport_runtime.session import SessionOptions
+from tfexport_runtime.translator import Translator
+from tfexport_train.checkpoint import Checkpoint
+
+pytestmark = pytest.mark.timeout(1800)  # a first build takes a minute or two
+
+SOURCE = ROOT / "runtime" / "cpp"
+BUILD = SOURCE / "build" / "pytest"
+WORDS = TEXT.split()
+TEXTS = [
+    "",
+    *(" ".join(WORDS[i : i + length]) for i, length in enumerate((1, 3, 5, 8, 13, 2, 7))),
+    " \u3000 ",
+    "ein hund \U0001f600 läuft\u00a0über e\u0301 ﬁ Ⅷ",
+    "x",
+]
+
+SEARCHES: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "beam 4": {"beam_size": 4},
+    "beam 8, all of them": {"beam_size": 8, "n_best": 8},
+    "penalty none": {"beam_size": 4, "length_penalty": "none"},
+    "penalty average": {"beam_size": 4, "alpha": 0.6, "length_offset": 1},
+    "penalty gnmt": {"beam_size": 4, "length_penalty": "gnmt", "alpha": 0.6, "n_best": 3},
+    "penalty word_reward": {"beam_size": 4, "length_penalty": "word_reward", "word_reward": 0.4},
+    "early stopping": {"beam_size": 3, "early_stopping": True},
+    "samples": {"sampling": True, "n_best": 3, "seed": 7},
+    "samples, cut": {"sampling": True, "temperature": 0.7, "top_k": 20, "top_p": 0.9, "seed": 2**64 - 1},
+    "least and most length": {"beam_size": 2, "min_length": 5, "max_length": 9},
+    "ratio": {"max_length_ratio": 1.5, "max_length_extra": 2},
+    "n-grams": {"beam_size": 3, "no_repeat_ngram_size": 2},
+    "repetition": {"beam_size": 3, "repetition_penalty": 1.3, "suppress_tokens": [5, 9]},
+    "small batches": {"beam_size": 2, "max_batch_tokens": 16},
+}
+
+
+@dataclass(frozen=True)
+class Built:
+    """The programs, and what they need to start."""
+
+    cli: Path
+    environment: Mapping[str, str]
+
+    def run(self, *arguments: str, text: str = "") -> str:
+        done = subprocess.run(
+            [self.cli, *arguments], input=text, capture_output=True, encoding="utf-8", env=self.environment, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+def missing() -> Iterator[str]:
+    yield from (tool for tool in ("cmake", "c++", "ctest") if shutil.which(tool) is None)
+    headers = {"nlohmann/json.hpp": "nlohmann-json3-dev", "sentencepiece_processor.h": "libsentencepiece-dev"}
+    for header, package in headers.items():
+        if not any((Path(prefix) / header).exists() for prefix in ("/usr/include", "/usr/local/include")):
+            yield package
+    if not (onnxruntime_root() / "include" / "onnxruntime_cxx_api.h").exists():
+        yield f"ONNX Runtime in {onnxruntime_root()} (runtime/cpp/get_dependencies.sh puts it there)"
+
+
+def onnxruntime_root() -> Path:
+    return Path(os.environ.get("TFEXPORT_ONNXRUNTIME_ROOT") or SOURCE / "build" / "dependencies")
+
+
+def build_step(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    if done.returncode:
+        pytest.fail(f"{' '.join(map(str, command))}\n{(done.stdout + done.stderr)[-4000:]}")
+
+
+@pytest.fixture(scope="session")
+def built() -> Built:
+    """Built once, and again only as far as something has changed."""
+    if absent := list(missing()):
+        pytest.skip("the C++ runtime is not built here; missing: " + ", ".join(absent))
+    BUILD.parent.mkdir(exist_ok=True)
+    with FileLock(BUILD.with_suffix(".lock")):
+        chosen = [
+            "-DTFEXPORT_BUILD_TESTS=ON",
+            "-DTFEXPORT_BUILD_EXAMPLES=ON",
+            f"-DONNXRUNTIME_ROOT={onnxruntime_root()}",
+        ]
+        build_step("cmake", "-S", SOURCE, "-B", BUILD, *chosen)
+        build_step("cmake", "--build", BUILD)
+    libraries = os.pathsep.join(filter(None, [str(onnxruntime_root() / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
+    return Built(BUILD / "tfexport-cli", {**os.environ, "LD_LIBRARY_PATH": libraries})
+
+
+@pytest.fixture(scope="session")
+def portable_bundle(tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def export(path: Path) -> None:
+        export_bundle(tiny_checkpoint, path, ExportOptions(name="tiny", operators="portable"))
+
+    return made_once(tmp_path_factory, "tiny-portable-bundle", export)
+
+
+@pytest.fixture(scope="session", params=["in_place", "growing"])
+def bundle(request: pytest.FixtureRequest, tiny_bundle: Path, portable_bundle: Path) -> Path:
+    return tiny_bundle if request.param == "in_place" else portable_bundle
+
+
+@pytest.fixture(scope="session")
+def python(bundle: Path) -> Translator:
+    return Translator(bundle, SessionOptions(threads=1))
+
+
+def flags(options: Mapping[str, Any]) -> list[str]:
+    found = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            found.append(flag)
+        else:
+            found += [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return found
+
+
+def assert_same(
+    built: Built,
+    python: Translator,
+    options: Mapping[str, Any],
+    texts: Sequence[str] = TEXTS,
+    prefixes: tuple[Path, Sequence[str]] | None = None,
+) -> None:
+    """Ids, tokens, texts and reasons are equal; scores within 1e-5."""
+    more = ["--prefixes", str(prefixes[0])] if prefixes else []
+    lines = "".join(text + "\n" for text in texts)
+    out = built.run(str(python.bundle.folder), "--json", "--threads", "1", *flags(options), *more, text=lines)
+    found = [json.loads(line) for line in out.splitlines()]
+    expected = python.translate(list(texts), python.options(options), prefixes[1] if prefixes else None)
+    assert len(found) == len(expected)
+    for line, translation in zip(found, expected, strict=True):
+        assert len(line["hypotheses"]) == len(translation.hypotheses)
+        for h, e in zip(line["hypotheses"], translation.hypotheses, strict=True):
+            assert (h["ids"], h["tokens"], h["text"]) == (list(e.ids), list(e.tokens), e.text)
+            assert (h["finish_reason"], h["truncated"]) == (e.finish_reason, e.truncated)
+            assert h["score"] == pytest.approx(e.score, abs=1e-5)
+            assert h["token_scores"] == pytest.approx(e.token_scores, abs=1e-5)
+
+
+def test_own_tests_pass(built: Built, bundle: Path) -> None:
+    environment = {**built.environment, "TFEXPORT_TEST_BUNDLE": str(bundle), "TFEXPORT_TEST_REQUESTS": "50"}
+    command = ["ctest", "--output-on-failure"]
+    done = subprocess.run(command, cwd=BUILD, capture_output=True, encoding="utf-8", env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "100% tests passed" in done.stdout
+
+
+def test_python_agrees_with_the_fixture_of_the_own_tests() -> None:
+    for values in json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]:
+        for found, result in zip(decode_watched(from_json(values))[0], values["results"], strict=True):
+            assert [list(d.ids) for d in found] == [h["ids"] for h in result["hypotheses"]]
+            assert [d.score for d in found] == pytest.approx([h["score"] for h in result["hypotheses"]], abs=1e-5)
+
+
+def test_golden_file_passes(built: Built, bundle: Path) -> None:
+    assert " 0 differences" in built.run(str(bundle), "--self-test", "--threads", "1")
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_results_are_those_of_python(built: Built, python: Translator, name: str) -> None:
+    assert_same(built, python, SEARCHES[name])
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 3, "min_length": 3}, {"beam_size": 3, "prefix_strength": 0.6}])
+def test_prefixes_give_what_they_give_in_python(
+    built: Built, python: Translator, options: dict[str, Any], tmp_path: Path
+) -> None:
+    prefixes = [" ".join(WORDS[: i % 4]).upper() for i in range(len(TEXTS))]
+    file = tmp_path / "prefixes.txt"
+    file.write_text("".join(p + "\n" for p in prefixes), encoding="utf-8")
+    assert_same(built, python, options, prefixes=(file, prefixes))
+
+
+@pytest.mark.filterwarnings("ignore::tfexport_runtime.errors.TruncationWarning")
+@pytest.mark.parametrize("options", [{}, {"beam_size": 4}])
+def test_real_text_gives_what_it_gives_in_python(
+    built: Built, python: Translator, options: dict[str, Any], data_folder: Path
+) -> None:
+    lines = (data_folder / "multi30k" / "test_2016_flickr.de").read_text(encoding="utf-8").splitlines()
+    assert_same(
+        built, python, {**options, "max_length": 20, "truncate_source": True}, lines if not options else lines[:200]
+    )
+
+
+def test_an_error_is_one_line_with_the_place(built: Built, tiny_bundle: Path) -> None:
+    command = [built.cli, tiny_bundle, "--threads", "1"]
+    done = subprocess.run(command, input=b"gut\n\xff\n", capture_output=True, env=built.environment, check=False)
+    assert done.returncode == 4
+    assert done.stderr == b"tfexport-cli: input, line 2 is not UTF-8; convert it first\n"
+
+
+def test_the_example_in_c_translates(built: Built, tiny_bundle: Path) -> None:
+    program = BUILD / "tfexport-example-c"
+    command = [program, tiny_bundle, "ein hund", '{"beam_size": 2}']
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=built.environment, check=True)
+    python = Translator(tiny_bundle, SessionOptions(threads=1))
+    best = python.translate(["ein hund"], python.options({"beam_size": 2}))[0].best
+    assert done.stdout == f"{best.text}\t{best.score:.4f}\n"
+
+
+def test_an_installed_library_is_found_by_cmake_and_pkg_config(built: Built, tmp_path: Path) -> None:
+    build_step("cmake", "--install", BUILD, "--prefix", tmp_path / "installed")
+    user = tmp_path / "user"
+    user.mkdir()
+    (user / "main.cpp").write_text(
+        "#include <tfexport/translator.h>\nint main() { return tfexport::version()[0] == '0' ? 0 : 1; }\n"
+    )
+    (user / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\nproject(user CXX)\nfind_package(tfexport 0.1 REQUIRED)\n"
+        "add_executable(user main.cpp)\ntarget_link_libraries(user PRIVATE tfexport::runtime)\n"
+    )
+    build_step("cmake", "-S", user, "-B", user / "build", f"-DCMAKE_PREFIX_PATH={tmp_path / 'installed'}")
+    build_step("cmake", "--build", user / "build")
+    subprocess.run([user / "build" / "user"], env=built.environment, check=True)
+    described = next((tmp_path / "installed").rglob("tfexport.pc"))
+    assert "-ltfexport" in described.read_text(encoding="utf-8")
+    if shutil.which("pkg-config"):
+        environment = {**os.environ, "PKG_CONFIG_PATH": str(described.parent)}
+        command = ["pkg-config", "--variable=includedir", "tfexport"]
+        found = subprocess.run(
+            command, capture_output=True, encoding="utf-8", env=environment, check=True
+        ).stdout.strip()
+        assert (Path(found) / "tfexport" / "tfexport.h").exists()
+
+
+JAVA = """
+import dev.tfexport.Translator;
+public class Run {
+    public static void main(String[] given) {
+        try (Translator translator = new Translator(given[0], "{\\"threads\\": 1}")) {
+            System.out.println(translator.translate(new String[] {"ein hund", ""}, given[1])[0]);
+            try {
+                translator.translate(new String[] {"x"}, "{\\"beam_size\\": 0}");
+            } catch (IllegalArgumentException error) {
+                System.out.println(error.getMessage());
+            }
+        }
+    }
+}
+"""
+
+
+def test_the_jni_shim_translates_in_java(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:
+    compiler = shutil.which("javac")
+    headers = Path(compiler).resolve().parent.parent / "include" if compiler else tmp_path
+    if not (headers / "jni.h").exists():
+        pytest.skip("no Java development kit here")
+    shim, library = SOURCE / "examples" / "jni", tmp_path / "libtfexport_jni.so"
+    include = [f"-I{folder}" for folder in (SOURCE / "include", headers, headers / "linux")]
+    link = [BUILD / "libtfexport.a", f"-L{onnxruntime_root() / 'lib'}", "-lonnxruntime", "-lsentencepiece"]
+    build_step(
+        "c++",
+        "-std=c++17",
+        "-shared",
+        "-fPIC",
+        "-Wall",
+        "-Werror",
+        *include,
+        shim / "tfexport_jni.cpp",
+        "-o",
+        library,
+        *link,
+    )
+    (tmp_path / "Run.java").write_text(JAVA, encoding="utf-8")
+    build_step("javac", "-d", tmp_path, shim / "dev" / "tfexport" / "Translator.java", tmp_path / "Run.java")
+    command = ["java", f"-Djava.library.path={tmp_path}", "-cp", tmp_path, "Run", tiny_bundle, '{"beam_size": 2}']
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=built.environment, check=True)
+    python = Translator(tiny_bundle, SessionOptions(threads=1))
+    best = python.translate(["ein hund"], python.options({"beam_size": 2}))[0].text
+    assert done.stdout.splitlines()[0] == best
+    assert done.stdout.splitlines()[1].startswith("beam_size must be at least 1, not 0")
