@@ -38,5 +38,5 @@ print(Translator(".").translate(["..."])[0].text)
 |---|--:|--:|--:|
 {rows}
 
-`golden.json` holds inputs with the ids and scores that PyTorch gives: run it on the device.
+`golden.json` holds inputs with the expected ids and scores: run it on the device.
 """

@@ -1,6 +1,7 @@
 """`golden.json`: inputs with the expected ids and scores, so that every runtime can test itself on the device.
 
-What is expected comes from PyTorch, not from the graphs.
+What is expected comes from PyTorch, not from the graphs; in a reduced precision, whose tokens PyTorch cannot know, from
+the Python runtime.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.options import TranslationOptions
+from tfexport_runtime.session import SessionOptions, open_model
+from tfexport_runtime.step_model import StepModel
 from tfexport_runtime.translation import Translation, translate
 from tfexport_runtime.translator import bundle_vocabularies
 from tfexport_train.checkpoint import Checkpoint
@@ -26,7 +29,10 @@ SEARCHES: tuple[Mapping[str, Any], ...] = (
 
 def golden_json(bundle: Bundle, checkpoint: Checkpoint, texts: Sequence[str]) -> str:
     """The file's content. Options that a case does not name have the defaults of the specification."""
-    reference = TorchStepModel(checkpoint.build_model())
+    exact = bundle.manifest.precision == "fp32"
+    reference: StepModel[Any] = (
+        TorchStepModel(checkpoint.build_model()) if exact else open_model(bundle, SessionOptions(threads=1))
+    )
     vocabularies, target = bundle_vocabularies(bundle), bundle.manifest.search_target()
     cases = []
     for changes in SEARCHES:

@@ -52,7 +52,7 @@ public:
         const auto length = static_cast<std::size_t>(lengths_.front());
         const auto& model = graphs_.shape;
         const std::size_t row_bytes =
-            static_cast<std::size_t>(model.num_heads * model.head_size) * length * element_size(memory_.type());
+            static_cast<std::size_t>(model.num_heads * model.cache_head_size) * length * element_size(memory_.type());
         for (Ort::Value& layer : layers_) {
             Ort::Value picked = empty_layer(rows.size(), length);
             auto* target = static_cast<char*>(picked.GetTensorMutableRawData());
@@ -103,7 +103,7 @@ private:
     /// Memory is copied by these shapes, so they must be what the manifest says.
     void check_layers() const {
         const std::vector<std::int64_t> shape{static_cast<std::int64_t>(lengths_.size()), graphs_.shape.num_heads,
-                                              lengths_.front(), graphs_.shape.head_size};
+                                              lengths_.front(), graphs_.shape.cache_head_size};
         for (const Ort::Value& layer : layers_) {
             const auto info = layer.GetTensorTypeAndShapeInfo();
             if (info.GetShape() != shape || info.GetElementType() != memory_.type()) {
@@ -114,7 +114,7 @@ private:
 
     Ort::Value empty_layer(std::size_t rows, std::size_t length) const {
         const std::int64_t shape[] = {static_cast<std::int64_t>(rows), graphs_.shape.num_heads,
-                                      static_cast<std::int64_t>(length), graphs_.shape.head_size};
+                                      static_cast<std::int64_t>(length), graphs_.shape.cache_head_size};
         Ort::AllocatorWithDefaultOptions allocator;
         return Ort::Value::CreateTensor(allocator, shape, 4, memory_.type());
     }

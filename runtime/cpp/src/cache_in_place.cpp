@@ -54,7 +54,7 @@ public:
           buffers_(2 * static_cast<std::size_t>(graphs.shape.num_decoder_layers), sources.size() * beam_size,
                    static_cast<std::size_t>(graphs.shape.num_heads),
                    static_cast<std::size_t>(std::min(kFirstCapacity, graphs.shape.max_target_length)),
-                   static_cast<std::size_t>(graphs.shape.head_size) * element_size(memory_.type())),
+                   static_cast<std::size_t>(graphs.shape.cache_head_size) * element_size(memory_.type())),
           lengths_(sources.size() * beam_size, 0) {}
 
     Candidates step(const Ids& tokens, const std::vector<float>& bias, std::size_t count) override {
@@ -143,7 +143,7 @@ private:
     Ort::Value layer_view(std::size_t layer) {
         const auto& model = graphs_.shape;
         const std::vector<std::int64_t> shape{static_cast<std::int64_t>(lengths_.size()), model.num_heads,
-                                              static_cast<std::int64_t>(buffers_.capacity), model.head_size};
+                                              static_cast<std::int64_t>(buffers_.capacity), model.cache_head_size};
         const std::size_t bytes = lengths_.size() * buffers_.heads * buffers_.capacity * buffers_.token_bytes;
         return tensor_view(buffers_.strip(layer, 0, 0), bytes, shape, memory_.type());
     }

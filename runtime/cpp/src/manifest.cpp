@@ -89,7 +89,10 @@ void read_tensors(ObjectReader& graph, const char* name, std::vector<TensorInfo>
         reader.text("name", tensor.name, 1, 256);
         reader.choice("type", tensor.type,
                       {"float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"});
-        reader.list("shape", 0, 16, [&](const Json& axis, const std::string& at) { read_axis(axis, at, problems); });
+        reader.list("shape", 0, 16, [&](const Json& axis, const std::string& at) {
+            read_axis(axis, at, problems);
+            tensor.shape.push_back(axis.is_number_integer() ? axis.get<std::int64_t>() : -1);
+        });
         reader.finish();
         tensors.push_back(std::move(tensor));
     });
@@ -219,6 +222,15 @@ void read_members(ObjectReader& reader, Manifest& m, Problems& problems) {
     read_descriptions(reader, problems);
 }
 
+/// Features of a head in the self-attention cache, from the decoder's inputs.
+std::int64_t cache_head_size(const Manifest& m) {
+    for (const TensorInfo& input : m.decoder.inputs) {
+        if (input.name == "past_key_values.0.decoder.key" && input.shape.size() == 4 && input.shape[3] > 0)
+            return input.shape[3];
+    }
+    return m.model.head_size;
+}
+
 void raise_all(const Problems& problems, const std::string& origin) {
     if (!problems.empty()) throw BundleError(origin + ": " + joined(problems));
 }
@@ -240,6 +252,7 @@ Manifest read_manifest(std::string_view json, const std::string& origin) {
     reader.finish();
     raise_all(problems, origin);
     raise_all(contradictions(manifest), origin);
+    manifest.model.cache_head_size = cache_head_size(manifest);
     const Problems generation = contradictions(manifest.generation, manifest.search_target());
     if (!generation.empty()) throw BundleError(origin + ": generation: " + joined(generation));
     return manifest;

@@ -21,6 +21,7 @@ constexpr std::int64_t kFormatVersion = 1;
 struct TensorInfo {
     std::string name;
     std::string type;
+    std::vector<std::int64_t> shape;  // -1 where the size varies
 };
 
 /// One ONNX file and what goes in and out of it, in the order of the graph.
@@ -34,6 +35,7 @@ struct GraphInfo {
 struct ModelInfo {
     std::int64_t num_heads = 0;
     std::int64_t head_size = 0;
+    std::int64_t cache_head_size = 0;  // of the self-attention cache: a graph may pad the heads
     std::int64_t num_decoder_layers = 0;
     std::int64_t source_vocab_size = 0;
     std::int64_t target_vocab_size = 0;
