@@ -16,7 +16,7 @@ from tfexport_runtime.errors import UnavailableError
 # The web package beside this one: it is part of the repository, not of the Python distribution.
 WEB_FOLDER = Path(__file__).resolve().parent.parent / "runtime" / "web"
 
-ENGINE = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+ENGINE = ("ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 NOT_FOR_PAGES = {"node.js", "cli.js", "line_stream.js", "react_native.js"}
 PAGE = ("index.html", "page.css", "icon.svg", "site.webmanifest")
 LISTING = "site.json"  # what the service worker keeps for visits without a network

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { basename } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { bundles, chromium, site } from "./environment.mjs";
+import { attentionBundle, bundles, chromium, site } from "./environment.mjs";
 import { assertGolden } from "./golden.mjs";
 import { serveSite } from "./site_server.mjs";
 
@@ -59,7 +59,7 @@ for (const path of given.bundles.paths) {
       const cases = JSON.parse(readFileSync(`${path}/golden.json`, "utf8")).cases;
       const { backend, results } = await page.evaluate(async (cases) => {
         const { DEFAULT_OPTIONS, RemoteTranslator } = await import("/runtime/index.js");
-        const translator = await RemoteTranslator.load("/bundle/", { ort: "/ort/ort.wasm.min.mjs" });
+        const translator = await RemoteTranslator.load("/bundle/", { ort: "/ort/ort-wasm-simd-threaded.mjs" });
         const results = [];
         for (const { text, options } of cases) {
           const all = { ...DEFAULT_OPTIONS, truncate_source: true, ...options, warn: () => undefined };
@@ -80,7 +80,7 @@ test("errors and warnings of the worker keep their class, and a callback can can
   await page.goto(`${server.address}icon.svg`);
   const found = await page.evaluate(async () => {
     const runtime = await import("/runtime/index.js");
-    const translator = await runtime.RemoteTranslator.load("/bundle/", { ort: "/ort/ort.wasm.min.mjs", threads: 1 });
+    const translator = await runtime.RemoteTranslator.load("/bundle/", { ort: "/ort/ort-wasm-simd-threaded.mjs", threads: 1 });
     const failure = (promise) => promise.then(() => null, (error) => error);
     const option = await failure(translator.translate(["a"], { beam_size: 0 }));
     const input = await failure(translator.translate(["a", "a b ".repeat(500)]));
@@ -89,7 +89,7 @@ test("errors and warnings of the worker keep their class, and a callback can can
     abort.abort();
     const seen = [];
     await translator.translate(["a b c"], { callback: ({ tokens }) => void seen.push(tokens.length) });
-    const none = await failure(runtime.RemoteTranslator.load("/nothing/", { ort: "/ort/ort.wasm.min.mjs" }));
+    const none = await failure(runtime.RemoteTranslator.load("/nothing/", { ort: "/ort/ort-wasm-simd-threaded.mjs" }));
     return {
       option: option instanceof runtime.OptionError,
       input: [input instanceof runtime.InputError, input.index],
@@ -118,6 +118,17 @@ test("the page translates, shows alternatives with scores, and confidence", { sk
   await page.waitForFunction(() => document.getElementById("alternatives").hidden);
   const lines = await translated(page, "one\n\ntwo");
   assert.equal((await page.locator("#result p").count()), 3, lines);
+});
+
+test("the page shows attention where the bundle has it", { skip: skip || attentionBundle().reason }, async (t) => {
+  const { page, server } = await opened(t, { bundle: attentionBundle().path });
+  await ready(page, server.address);
+  await translated(page, "one two three");
+  const rows = await page.locator("#heat-map tbody tr").count();
+  const columns = await page.locator("#heat-map thead th").count();
+  assert.ok(rows > 0 && columns > 3, `${rows} rows, ${columns} columns`);
+  assert.equal(await page.locator("#heat-map td[title]").count(), rows * columns);
+  assert.match(await page.locator("#heat-map td[title]").first().getAttribute("title"), /looks at .*: \d+ %/);
 });
 
 test("the page cancels, and translates again afterwards", { skip }, async (t) => {
@@ -158,7 +169,8 @@ test("a corrupted file of weights is named, with what to do, and not kept", { sk
 
 for (const colorScheme of ["light", "dark"]) {
   test(`axe finds nothing serious, ${colorScheme}`, { skip }, async (t) => {
-    const { page, server } = await opened(t, {}, { colorScheme, bypassCSP: true });
+    const bundle = attentionBundle().path ?? null;
+    const { page, server } = await opened(t, { bundle }, { colorScheme, bypassCSP: true });
     await ready(page, server.address);
     await translated(page, "March 5th, 2021\nsomething else");
     await page.locator("#settings summary").click();

@@ -16,6 +16,12 @@ export function bundles() {
   return { paths: given.split(":"), reason: false };
 }
 
+/** A bundle whose decoder gives its attention. */
+export function attentionBundle() {
+  const path = process.env.TFEXPORT_WEB_ATTENTION;
+  return path ? { path, reason: false } : { reason: "TFEXPORT_WEB_ATTENTION is not set: a bundle with attention" };
+}
+
 /** A Chromium or Chrome to drive. */
 export function chromium() {
   const places = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];

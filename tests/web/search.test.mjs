@@ -2,8 +2,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { drawToken } from "../../runtime/web/dist/draw.js";
 import { DEFAULT_OPTIONS } from "../../runtime/web/dist/options.js";
-import { bestCandidates, drawToken } from "../../runtime/web/dist/proposers.js";
+import { bestCandidates } from "../../runtime/web/dist/proposers.js";
 import { fnv1a64, philox4x32 } from "../../runtime/web/dist/random.js";
 import { applyRules, logSoftmaxInPlace, repeatingTokens } from "../../runtime/web/dist/rules.js";
 import { search } from "../../runtime/web/dist/search.js";
@@ -11,7 +12,7 @@ import { fixtures } from "./environment.mjs";
 import { TableModel, hashedLogits } from "./table_model.mjs";
 
 const hex = (words) => [...words].map((word) => word.toString(16).padStart(8, "0")).join(" ");
-const target = { vocab_size: 6, start_id: 1, eos_id: 2, never_generated: [0, 1], max_length: 20 };
+const target = { vocab_size: 6, start_id: 1, eos_id: 2, never_generated: [0, 1], max_length: 20, prefix_ids: [] };
 const request = (source, changes = {}) => ({ source, prefix: [], index: 0, sample: 0, ...changes });
 
 test("Philox gives the known answers", () => {
@@ -60,6 +61,34 @@ test("a draw walks through the distribution in order, and top_p cuts its tail", 
   assert.deepEqual([0, 0.49, 0.51, 0.74, 0.76, 0.999].map((u) => drawToken(logits, all, u)), [0, 0, 1, 1, 2, 2]);
   assert.deepEqual([0, 0.6, 0.7, 0.999].map((u) => drawToken(logits, { ...all, top_p: 0.6 }, u)), [0, 0, 1, 1]);
   assert.equal(drawToken(logits, { ...all, top_k: 1 }, 0.999), 0);
+});
+
+/** SPEC.md, "Sampling", word by word. */
+function drawnBySorting(logits, { temperature, top_k, top_p }, u) {
+  let order = [...logits.keys()].sort((a, b) => logits[b] - logits[a] || a - b);
+  if (top_k > 0) order = order.slice(0, top_k);
+  let sum = 0;
+  const first = logits[order[0]] / temperature;
+  const mass = order.map((id) => (sum += Math.exp(logits[id] / temperature - first)));
+  const kept = top_p < 1 ? mass.slice(0, mass.findIndex((m) => m >= top_p * sum) + 1) : mass;
+  return order[kept.findIndex((m) => m > u * kept.at(-1))];
+}
+
+test("a draw puts few tokens in order, and gives what sorting all of them gives", () => {
+  let word = 0;
+  const random = () => (philox4x32([word++, 0, 0, 0], [9, 9])[0] >>> 8) * 2 ** -24;
+  const choice = (...values) => values[Math.floor(random() * values.length)];
+  for (let round = 0; round < 600; round++) {
+    const spread = choice(0.01, 1, 8);
+    const levels = choice(3, 2 ** 20); // few levels: many equal logits
+    const logits = Float32Array.from({ length: choice(1, 2, 7, 300, 900) }, () => {
+      return random() < 0.1 ? -Infinity : spread * (Math.floor(random() * levels) / levels - 0.5);
+    });
+    logits[Math.floor(random() * logits.length)] = 0;
+    const cuts = { temperature: choice(0.1, 1, 3), top_k: choice(0, 0, 1, 5, 250, 1000), top_p: choice(1, 1, 0.9, 0.3, 1e-9) };
+    const u = choice(0, 1 - 2 ** -24, random());
+    assert.equal(drawToken(logits, cuts, u), drawnBySorting(logits, cuts, u), JSON.stringify({ ...cuts, u, round }));
+  }
 });
 
 test("of equal totals the lower beam goes on, in it the lower token", async () => {

@@ -38,7 +38,8 @@ def _case(generator: random.Random, sampling: bool) -> dict[str, Any]:
     vocab_size = generator.randrange(5, 12)
     holes = generator.random() < 0.3
     never = generator.choice([(0, 1), ()])
-    target = Target(vocab_size, 1, 2, never, generator.randrange(6, 13))
+    before = tuple(generator.randrange(vocab_size) for _ in range(generator.choice([0, 0, 1, 2])))
+    target = Target(vocab_size, 1, 2, never, generator.randrange(7, 13), before)
     seed = generator.randrange(2**32)
     options = _options(generator, vocab_size, sampling)
     check_options(options, target)

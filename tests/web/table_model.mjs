@@ -25,11 +25,15 @@ class HistoryCache {
     const sources = owners.filter((_, i) => i % beams === 0).map((owner) => this.sources[owner]);
     return new HistoryCache(sources, rows.map((row) => this.rows[row]));
   }
+
+  release() {
+    this.used();
+  }
 }
 
 export class TableModel {
   constructor(logits, vocabSize, startId) {
-    Object.assign(this, { logits, vocabSize, startId });
+    Object.assign(this, { logits, vocabSize, startId, attention: null });
   }
 
   async start(sources, beamSize) {

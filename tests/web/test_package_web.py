@@ -87,7 +87,7 @@ def test_the_server_sends_every_file_with_its_type_and_the_headers_for_threads(
     expected = {
         "/": ("text/html; charset=utf-8", b"page/index.html"),
         "/runtime/worker.js?x=1": ("text/javascript; charset=utf-8", b"dist/worker.js"),
-        f"/ort/{ENGINE[2]}": ("application/wasm", f"node_modules/onnxruntime-web/dist/{ENGINE[2]}".encode()),
+        f"/ort/{ENGINE[1]}": ("application/wasm", f"node_modules/onnxruntime-web/dist/{ENGINE[1]}".encode()),
         "/bundle/weights.bin": ("application/octet-stream", (tiny_bundle / "weights.bin").read_bytes()),
     }
     for path, (kind, content) in expected.items():

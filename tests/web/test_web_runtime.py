@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT, made_once
+from tests.web.attention_fixture import write_with_attention
 from tests.web.make_fixtures import write_fixtures
 from tfexport.export import ExportOptions, export_bundle
 from tfexport.package_web import package_web
@@ -52,14 +54,20 @@ def node(built: None, tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Pat
     """Runs one file of tests, with all that these need."""
 
     def export(path: Path) -> None:
-        export_bundle(tiny_checkpoint, path, ExportOptions(operators="portable", name="tiny"))
+        """The growing form, and ids of its own before and behind a text and before a translation."""
+        source = replace(tiny_checkpoint.source, prefix_ids=(5, 6), suffix_ids=(7,))
+        target = replace(tiny_checkpoint.target, prefix_ids=(8, 9))
+        with_ids = replace(tiny_checkpoint, source=source, target=target)
+        export_bundle(with_ids, path, ExportOptions(operators="portable", name="tiny"))
 
     fixtures = made_once(tmp_path_factory, "web-fixtures", write_fixtures)
-    portable = made_once(tmp_path_factory, "tiny-portable", export)
+    portable = made_once(tmp_path_factory, "tiny-portable-ids", export)
+    attention = made_once(tmp_path_factory, "tiny-attention", lambda path: write_with_attention(portable, path))
     site = made_once(tmp_path_factory, "web-site", lambda path: package_web(tiny_bundle, path))
     given = {
         "TFEXPORT_WEB_FIXTURES": str(fixtures),
         "TFEXPORT_WEB_BUNDLES": f"{tiny_bundle}:{portable}",
+        "TFEXPORT_WEB_ATTENTION": str(attention),
         "TFEXPORT_WEB_SITE": str(site),
     }
     return lambda name: run(["node", "--test", "--test-reporter=spec", str(TESTS / name)], WEB, given)
@@ -89,6 +97,7 @@ def test_types_of_package_page_and_react_native_screen_fit() -> None:
         "tokenizer.test.mjs",
         "search.test.mjs",
         "bundle.test.mjs",
+        "attention.test.mjs",
         "golden.test.mjs",
         "translator.test.mjs",
         "react_native.test.mjs",
@@ -99,11 +108,8 @@ def test_in_node(node: Node, name: str) -> None:
 
 
 def test_in_chromium(node: Node) -> None:
-    """Minutes on two cores, and it needs them for itself: asked for, as by `make web-test`."""
-    if "TFEXPORT_BROWSER_TESTS" not in os.environ:
-        pytest.skip("browsers are tested by: make web-test")
     if not any(map(shutil.which, BROWSERS)) and "CHROMIUM" not in os.environ:
-        pytest.skip("no Chromium is installed")
+        pytest.skip("no Chromium is installed, so the page is not tested; on Debian: apt-get install chromium")
     node("browser.test.mjs")
 
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
-import { loadTokenizer } from "../../runtime/web/dist/tokenizer.js";
+import { BoundedTokenizer, loadTokenizer } from "../../runtime/web/dist/tokenizer.js";
 import { fixtures } from "./environment.mjs";
 
 const folder = fixtures("tokenizers");
@@ -29,3 +29,11 @@ for (const name of names) {
     assert.deepEqual(tokenizer.tokens([...expected.tokens.keys()]), expected.tokens);
   });
 }
+
+test("a token beyond the vocabulary of the model is the unknown one", () => {
+  const list = loadTokenizer("words", new TextEncoder().encode("<unk>\na\nb\nc\n"), 0);
+  const bounded = new BoundedTokenizer(list, 3, 0);
+  assert.deepEqual(bounded.encode("a b c nothing"), [1, 2, 0, 0]);
+  assert.equal(bounded.size, 3);
+  assert.equal(bounded.decode([2, 1]), "b a");
+});

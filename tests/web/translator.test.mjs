@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { loadTranslator } from "../../runtime/web/dist/node.js";
+import { filesOnDisk, loadTranslator, Translator, webBackend } from "../../runtime/web/dist/node.js";
 import { bundles } from "./environment.mjs";
 
 const given = bundles();
@@ -78,11 +78,29 @@ test("calls that overlap give what they give alone", { skip }, async () => {
   assert.deepEqual(await Promise.all(texts.map((text) => translator.translate([text], quiet))), alone);
 });
 
+test("the package of onnxruntime-web, which copies, gives what its module gives", { skip }, async () => {
+  const ort = await import("../../runtime/web/node_modules/onnxruntime-web/dist/ort.wasm.min.mjs");
+  const copying = await Translator.load(await filesOnDisk(path), await webBackend({ ort, threads: 1 }));
+  const direct = await loadTranslator(path, { engine: "wasm" });
+  for (const options of [{}, { beam_size: 3, n_best: 3 }, { sampling: true, seed: 4 }]) {
+    assert.deepEqual(await copying.translate(texts, { ...quiet, ...options }), await direct.translate(texts, { ...quiet, ...options }));
+  }
+});
+
+test("an engine with another interface is refused with what to do", async () => {
+  const other = { default: async () => ({ _OrtInit: (one, two, three) => 0 * (one + two + three) }) };
+  await assert.rejects(webBackend({ ort: other, threads: 1 }), { name: "UnavailableError", message: /give its package itself/ });
+});
+
 // Collecting garbage by hand shows what is really held.
+const built = (name) => JSON.stringify(new URL(`../../runtime/web/dist/${name}`, import.meta.url).href);
+const engineAddress = new URL("../../runtime/web/node_modules/onnxruntime-web/dist/ort-wasm-simd-threaded.mjs", import.meta.url).href;
 const growth = `
-  import { loadTranslator } from ${JSON.stringify(new URL("../../runtime/web/dist/node.js", import.meta.url).href)};
+  import { loadTranslator } from ${built("node.js")};
+  import { startWasm } from ${built("wasm_module.js")};
   const [path, engine, text] = process.argv.slice(1);
   const translator = await loadTranslator(path, { engine, threads: 1 });
+  const module = engine === "wasm" ? await startWasm((await import(${JSON.stringify(engineAddress)})).default, 1) : null;
   const options = { beam_size: 2, n_best: 2, max_length: 6, truncate_source: true, warn: () => undefined };
   const held = async (count) => {
     for (let i = 0; i < count; i++) await translator.translate([text], options);
@@ -90,7 +108,8 @@ const growth = `
     await new Promise((resolve) => setTimeout(resolve, 20)); // what is freed later
     globalThis.gc();
     const { heapUsed, arrayBuffers, external } = process.memoryUsage();
-    return heapUsed + arrayBuffers + external;
+    module?.getValue(0, "i8"); // renews the view of the engine's memory
+    return heapUsed + arrayBuffers + external + (module?.HEAPU8.length ?? 0);
   };
   await held(150);
   const before = await held(50);

@@ -5,7 +5,7 @@ import { externalLocations } from "./external_data.js";
 import { MANIFEST_NAME, readManifest, type FileInfo, type Manifest, type TokenizerInfo } from "./manifest.js";
 import { checkSeal } from "./seal.js";
 import { sha256 } from "./sha256.js";
-import { loadTokenizer, type Tokenizer } from "./tokenizer.js";
+import { BoundedTokenizer, loadTokenizer, type Tokenizer } from "./tokenizer.js";
 
 const MAX_GRAPH_BYTES = 256 * 2 ** 20; // of an .onnx file: weights lie beside it
 const SHOWN_NAMES = 6; // of a long list of files, in an error message
@@ -61,12 +61,12 @@ export class Bundle {
 
   sourceTokenizer(): Tokenizer {
     const { source, model } = this.manifest;
-    return this.tokenizer(source.tokenizer, source.unk_id, model.source_vocab_size, "source");
+    return this.tokenizer(source.tokenizer, source.unk_id, model.source_vocab_size);
   }
 
   targetTokenizer(): Tokenizer {
     const { target, model } = this.manifest;
-    const tokenizer = this.tokenizer(target.tokenizer, target.unk_id, model.target_vocab_size, "target");
+    const tokenizer = this.tokenizer(target.tokenizer, target.unk_id, model.target_vocab_size);
     for (let id = tokenizer.size; id < model.target_vocab_size; id++) {
       if (target.never_generated.includes(id)) continue;
       throw new BundleError(
@@ -77,18 +77,12 @@ export class Bundle {
     return tokenizer;
   }
 
-  private tokenizer({ kind, file }: TokenizerInfo, unkId: number, vocabSize: number, side: string): Tokenizer {
+  private tokenizer({ kind, file }: TokenizerInfo, unkId: number, vocabSize: number): Tokenizer {
     const key = `${kind} ${file} ${unkId}`;
     const load = () => loadTokenizer(kind, this.bytes(file), unkId);
     const tokenizer = this.tokenizers.get(key) ?? named(`${this.origin}/${file}`, load);
     this.tokenizers.set(key, tokenizer);
-    if (tokenizer.size > vocabSize) {
-      throw new BundleError(
-        `${this.origin}/${file}: holds ${tokenizer.size} tokens, but the ${side} vocabulary of the model holds ` +
-          `${vocabSize}; they do not belong together`,
-      );
-    }
-    return tokenizer;
+    return tokenizer.size > vocabSize ? new BoundedTokenizer(tokenizer, vocabSize, unkId) : tokenizer;
   }
 }
 

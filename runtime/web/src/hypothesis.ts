@@ -2,7 +2,7 @@
 
 import { lengthPenalty, type LengthPenalty } from "./length_penalty.js";
 import type { TranslationOptions } from "./options.js";
-import type { Request, Target } from "./step_model.js";
+import type { Attention, Request, Target } from "./step_model.js";
 
 export type FinishReason = "eos" | "length" | "cancelled";
 
@@ -12,6 +12,8 @@ export interface Decoded {
   readonly score: number; // after the length penalty
   readonly token_scores: readonly number[]; // log-probability of each id (0 for a hard prefix), then of `eos` if reached
   readonly finish_reason: FinishReason;
+  /** Where it was asked for: for each of `token_scores` the weights of the source's ids. */
+  readonly attention?: readonly Float32Array[];
 }
 
 /** A candidate of a step: which beam goes on with which token. */
@@ -22,7 +24,7 @@ export interface Candidate {
   readonly total: number; // sum of log-probabilities with this token
 }
 
-/** The newest token of a beam, linked to what came before. */
+/** The newest token of a beam, linked to what came before. The root is what the decoder read before a hypothesis. */
 class Node {
   constructor(
     readonly parent: Node | null,
@@ -30,9 +32,10 @@ class Node {
     readonly logProb: number,
     readonly total: number, // sum of log-probabilities in float64, in step order
     readonly length: number, // generated tokens; a hard prefix does not count
+    readonly attention: Attention = null, // of the step that gave the token, [S]
   ) {}
 
-  /** From the first token to this one, without the start token. */
+  /** From the first token to this one, without the root. */
   path(): Node[] {
     const nodes: Node[] = [];
     for (let node: Node = this; node.parent !== null; node = node.parent) nodes.push(node);
@@ -84,21 +87,28 @@ export class SentenceSearch {
     return this.live[beam]?.path().map((node) => node.token) ?? [];
   }
 
-  /** Takes the 2K best candidates of the step, best first. Returns the parent beam of each new row. */
-  advance(candidates: readonly Candidate[]): number[] {
+  /**
+   * Takes the 2K best candidates of the step, best first, and what it looked at, [K, S]. Returns the parent beam of each
+   * new row.
+   */
+  advance(candidates: readonly Candidate[], attention: Attention = null): number[] {
     const beams = this.options.beam_size;
-    const forced = this.forced[this.steps++];
+    const before = this.target.prefix_ids;
+    const forced = before[this.steps] ?? this.forced[this.steps - before.length];
     if (forced !== undefined) {
-      this.live = [new Node(this.live[0]!, forced, 0, 0, 0)];
+      const root = this.steps < before.length;
+      this.live = [new Node(root ? null : this.live[0]!, forced, 0, 0, 0, this.seen(attention, 0))];
       this.sums = this.padded([0]);
+      this.steps++;
       return new Array<number>(beams).fill(0);
     }
+    this.steps++;
     const parents: number[] = [];
     const nodes: Node[] = [];
     for (const [rank, { beam, token, logProb, total }] of candidates.entries()) {
       if (total === -Infinity) break;
       const parent = this.live[beam]!;
-      const node = new Node(parent, token, logProb, total, parent.length + 1);
+      const node = new Node(parent, token, logProb, total, parent.length + 1, this.seen(attention, beam));
       if (token === this.target.eos_id) {
         if (rank < beams) this.finish(node);
       } else if (nodes.length < beams) {
@@ -134,6 +144,13 @@ export class SentenceSearch {
     return all.slice(0, this.options.sampling ? 1 : this.options.n_best);
   }
 
+  /** What a beam looked at, on the source's own ids: the padding of a batch is cut off. */
+  private seen(attention: Attention, beam: number): Attention {
+    if (attention === null) return null;
+    const width = attention.length / this.options.beam_size;
+    return attention.slice(beam * width, beam * width + this.request.source.length);
+  }
+
   private finish(node: Node): void {
     this.finished.push({ score: this.score(node), node });
     this.finished.sort((a, b) => b.score - a.score); // stable: of equals the earlier stays first
@@ -162,7 +179,7 @@ export class SentenceSearch {
 
 /** The most tokens that may be generated for a source of that many ids; below 1 where a prefix leaves no room. */
 export function lengthLimit(source: number, forced: number, options: TranslationOptions, target: Target): number {
-  let limit = target.max_length - forced;
+  let limit = target.max_length - target.prefix_ids.length - forced;
   if (options.max_length !== null) limit = Math.min(limit, options.max_length);
   if (options.max_length_ratio !== null) {
     const byRatio = Math.min(options.max_length_ratio * source, target.max_length); // a ratio may be infinite
@@ -175,5 +192,7 @@ function decoded(node: Node, score: number, finish_reason: FinishReason): Decode
   const path = node.path();
   const ids = path.map((n) => n.token);
   const token_scores = path.map((n) => n.logProb);
-  return { ids: finish_reason === "eos" ? ids.slice(0, -1) : ids, score, token_scores, finish_reason };
+  const seen = path.flatMap((n) => (n.attention === null ? [] : [n.attention]));
+  const attention = seen.length > 0 ? { attention: seen } : {};
+  return { ids: finish_reason === "eos" ? ids.slice(0, -1) : ids, score, token_scores, finish_reason, ...attention };
 }

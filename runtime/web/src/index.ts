@@ -1,7 +1,6 @@
 /** What every platform has. Node adds `@tfexport/runtime/node`, browsers `/web`, React Native `/react-native`. */
 
 export { openBundle, type Bundle, type BundleFiles, type BundleOptions, type LoadProgress } from "./bundle.js";
-export type { Tensor } from "./cache.js";
 export * from "./errors.js";
 export type { FinishReason } from "./hypothesis.js";
 export type { Manifest } from "./manifest.js";
@@ -11,6 +10,7 @@ export { RemoteTranslator, type RemoteOptions } from "./remote.js";
 export type { Backend, Graph, Session } from "./session.js";
 export { bundleFiles, type BundleSource } from "./sources.js";
 export type { IdList } from "./step_model.js";
+export type { Tensor, TensorMemory } from "./tensors.js";
 export { loadTokenizer, type Tokenizer } from "./tokenizer.js";
 export type { Hypothesis, Prefix, Translation } from "./translation.js";
 export { Translator, type TranslateOptions } from "./translator.js";

@@ -62,8 +62,16 @@ export interface Manifest {
     readonly max_source_length: number;
     readonly max_target_length: number;
   };
-  readonly source: SpecialIds & { readonly add_bos: boolean; readonly add_eos: boolean };
-  readonly target: SpecialIds & { readonly never_generated: readonly number[] };
+  readonly source: SpecialIds & {
+    readonly add_bos: boolean;
+    readonly add_eos: boolean;
+    readonly prefix_ids?: readonly number[]; // behind the start token
+    readonly suffix_ids?: readonly number[]; // behind the end token
+  };
+  readonly target: SpecialIds & {
+    readonly never_generated: readonly number[];
+    readonly prefix_ids?: readonly number[]; // behind the start token, in no result
+  };
   readonly graphs: { readonly encoder: GraphInfo; readonly decoder: GraphInfo };
   readonly weights: string; // external data of both graphs
   readonly cache: { readonly form: "in_place" | "growing" };
@@ -148,8 +156,8 @@ const MANIFEST = object(
       max_source_length: count,
       max_target_length: count,
     }),
-    source: object({ ...side, add_bos: flag, add_eos: flag }),
-    target: object({ ...side, never_generated: tokenIds }),
+    source: object({ ...side, add_bos: flag, add_eos: flag }, { prefix_ids: tokenIds, suffix_ids: tokenIds }),
+    target: object({ ...side, never_generated: tokenIds }, { prefix_ids: tokenIds }),
     graphs: object({ encoder: graph, decoder: graph }),
     weights: fileName,
     cache: object({ form: oneOf("in_place", "growing") }),
@@ -201,6 +209,7 @@ export function searchTarget({ target, model }: Manifest): Target {
     eos_id: target.eos_id,
     never_generated: target.never_generated,
     max_length: model.max_target_length,
+    prefix_ids: target.prefix_ids ?? [],
   };
 }
 
@@ -261,6 +270,8 @@ function contradictions(m: Manifest): string[] {
       target.never_generated.every((id) => id < m.model.target_vocab_size),
       `target.never_generated holds ids outside the vocabulary of ${m.model.target_vocab_size}`,
     ],
+    ...listRules("source", ["prefix_ids", "suffix_ids"], source, m.model.source_vocab_size),
+    ...listRules("target", ["prefix_ids"], target, m.model.target_vocab_size),
     [!target.never_generated.includes(target.eos_id), "target.never_generated holds eos_id, so nothing could end"],
   ];
   return rules.filter(([fine]) => !fine).map(([, problem]) => problem);
@@ -270,5 +281,18 @@ function idRules(name: string, ids: SpecialIds, size: number): [boolean, string]
   return (["pad_id", "start_id", "eos_id", "unk_id"] as const).map((key) => [
     ids[key] < size,
     `${name}.${key} ${ids[key]} is outside the vocabulary of ${size}`,
+  ]);
+}
+
+/** Lists of ids that may be missing. */
+function listRules<K extends string>(
+  name: string,
+  keys: readonly K[],
+  side: { readonly [key in K]?: readonly number[] },
+  size: number,
+): [boolean, string][] {
+  return keys.map((key) => [
+    (side[key] ?? []).every((id) => id < size),
+    `${name}.${key} holds ids outside the vocabulary of ${size}`,
   ]);
 }

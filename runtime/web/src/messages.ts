@@ -23,6 +23,7 @@ export interface TranslateRequest {
   readonly texts: readonly string[];
   readonly changes: Partial<TranslationOptions>;
   readonly prefixes: readonly Prefix[] | undefined;
+  readonly attention: boolean | undefined;
   readonly watched: boolean; // whether progress is wanted
 }
 

@@ -1,9 +1,9 @@
 /** ONNX Runtime as a backend. Its JavaScript packages share one interface, so this one file serves them all. */
 
 import type * as ort from "onnxruntime-common";
-import type { Tensor } from "./cache.js";
 import { BundleError } from "./errors.js";
 import type { Backend, Graph, Session } from "./session.js";
+import { ARRAYS, type Tensor } from "./tensors.js";
 
 /** The part of an `onnxruntime-*` package that is used. */
 export type Ort = Pick<typeof ort, "InferenceSession" | "Tensor">;
@@ -19,6 +19,7 @@ export function onnxruntimeBackend(ort: Ort, settings: OrtSettings): Backend {
   return {
     name: settings.name,
     writesInPlace: settings.writesInPlace,
+    memory: ARRAYS,
     open: async (graph) => wrapped(ort, await load(ort, graph, settings)),
   };
 }

@@ -1,8 +1,9 @@
 /** Where the candidates of a step come from: the graph itself, the graph's logits under rules, or a draw. */
 
+import { drawToken } from "./draw.js";
 import type { SentenceSearch } from "./hypothesis.js";
 import type { TranslationOptions } from "./options.js";
-import { fnv1a64, seedWords, uniform } from "./random.js";
+import { fnv1a64, seedWords, uniform, type Words } from "./random.js";
 import { addInPlace, applyRules, commonBias, logSoftmaxInPlace, mixPrefixInPlace, needsAllLogits } from "./rules.js";
 import type { Candidates, StepCache, StepModel, Target } from "./step_model.js";
 
@@ -27,24 +28,40 @@ function candidateCount(options: TranslationOptions, target: Target): number {
   return Math.min(2 * options.beam_size, target.vocab_size);
 }
 
-/** The fast way: the graph ranks the tokens, and only 2K a row leave it. */
-class GraphCandidates<C extends StepCache<C>> implements Proposer<C> {
-  private readonly count: number;
+/** What no row may generate now: with and without `eos`. */
+class CommonBiases {
   private readonly open: Float32Array;
   private readonly withoutEos: Float32Array;
 
   constructor(
-    private readonly model: StepModel<C>,
     private readonly options: TranslationOptions,
     target: Target,
   ) {
-    this.count = candidateCount(options, target);
     this.open = commonBias(options, target, options.min_length);
     this.withoutEos = commonBias(options, target, 0);
   }
 
+  of(sentence: SentenceSearch): Float32Array {
+    return sentence.generated < this.options.min_length ? this.withoutEos : this.open;
+  }
+}
+
+/** The fast way: the graph ranks the tokens, and only 2K a row leave it. */
+class GraphCandidates<C extends StepCache<C>> implements Proposer<C> {
+  private readonly count: number;
+  private readonly biases: CommonBiases;
+
+  constructor(
+    private readonly model: StepModel<C>,
+    options: TranslationOptions,
+    target: Target,
+  ) {
+    this.count = candidateCount(options, target);
+    this.biases = new CommonBiases(options, target);
+  }
+
   async propose(tokens: readonly number[], cache: C, live: readonly SentenceSearch[]): Promise<[Candidates, C]> {
-    const biases = live.map((s) => (s.generated < this.options.min_length ? this.withoutEos : this.open));
+    const biases = live.map((sentence) => this.biases.of(sentence));
     if (biases.every((bias) => bias === biases[0])) return this.model.step(tokens, cache, biases[0]!, this.count);
     // Prefixes of unequal length: some sentences may end and others may not.
     const [logits, longer] = await this.model.stepLogits(tokens, cache);
@@ -56,11 +73,15 @@ class GraphCandidates<C extends StepCache<C>> implements Proposer<C> {
 
 /** All logits come to the host, because a rule looks at what each row has generated. */
 class RuledCandidates<C extends StepCache<C>> implements Proposer<C> {
+  private readonly biases: CommonBiases;
+
   constructor(
     private readonly model: StepModel<C>,
     private readonly options: TranslationOptions,
     private readonly target: Target,
-  ) {}
+  ) {
+    this.biases = new CommonBiases(options, target);
+  }
 
   async propose(tokens: readonly number[], cache: C, live: readonly SentenceSearch[]): Promise<[Candidates, C]> {
     const [logits, longer] = await this.model.stepLogits(tokens, cache);
@@ -70,8 +91,8 @@ class RuledCandidates<C extends StepCache<C>> implements Proposer<C> {
 
   private row(logits: Float32Array, sentence: SentenceSearch, beam: number): Float32Array {
     const history = sentence.history(beam);
-    const bias = commonBias(this.options, this.target, sentence.generated);
-    const logProbs = logSoftmaxInPlace(applyRules(logits, history, bias, this.options, this.target));
+    const ruled = applyRules(logits, history, this.biases.of(sentence), this.options, this.target);
+    const logProbs = logSoftmaxInPlace(ruled);
     const wanted = sentence.request.prefix[history.length];
     const onTrack = wanted !== undefined && history.every((id, i) => id === sentence.request.prefix[i]);
     if (this.options.prefix_strength === 1 || !onTrack) return logProbs;
@@ -81,11 +102,17 @@ class RuledCandidates<C extends StepCache<C>> implements Proposer<C> {
 
 /** One token a row, drawn from its distribution with the specified generator. */
 class SampledCandidates<C extends StepCache<C>> implements Proposer<C> {
+  private readonly biases: CommonBiases;
+  private readonly seed: Words;
+
   constructor(
     private readonly model: StepModel<C>,
     private readonly options: TranslationOptions,
     private readonly target: Target,
-  ) {}
+  ) {
+    this.biases = new CommonBiases(options, target);
+    this.seed = seedWords(options.seed);
+  }
 
   async propose(tokens: readonly number[], cache: C, live: readonly SentenceSearch[]): Promise<[Candidates, C]> {
     const [logits, longer] = await this.model.stepLogits(tokens, cache);
@@ -100,30 +127,12 @@ class SampledCandidates<C extends StepCache<C>> implements Proposer<C> {
   }
 
   private draw(logits: Float32Array, sentence: SentenceSearch, beam: number): [number, number] {
-    const bias = commonBias(this.options, this.target, sentence.generated);
-    const ruled = applyRules(logits, sentence.history(beam), bias, this.options, this.target);
+    const ruled = applyRules(logits, sentence.history(beam), this.biases.of(sentence), this.options, this.target);
     const { sample, source } = sentence.request;
-    const u = uniform(seedWords(this.options.seed), sentence.generated, sample, fnv1a64(source));
+    const u = uniform(this.seed, sentence.generated, sample, fnv1a64(source));
     const token = drawToken(ruled, this.options, u);
     return [token, logSoftmaxInPlace(ruled)[token]!];
   }
-}
-
-/** The token at the fraction u in [0, 1) of the distribution after temperature, then top-k, then top-p. */
-export function drawToken(
-  logits: Float32Array,
-  options: Pick<TranslationOptions, "temperature" | "top_k" | "top_p">,
-  u: number,
-): number {
-  let order = [...logits.keys()].sort((a, b) => logits[b]! - logits[a]! || 0); // stable; two -Infinity count as equal
-  if (options.top_k > 0) order = order.slice(0, options.top_k);
-  const largest = logits[order[0]!]! / options.temperature;
-  let sum = 0;
-  let mass = order.map((id) => (sum += Math.exp(logits[id]! / options.temperature - largest)));
-  if (options.top_p < 1) mass = mass.slice(0, mass.findIndex((m) => m >= options.top_p * sum) + 1);
-  const wanted = u * (mass.at(-1) ?? 0);
-  const place = mass.findIndex((m) => m > wanted);
-  return order[place < 0 ? 0 : place]!; // none only if the logits are NaN: the search finds it
 }
 
 /** The `count` best of every row [V], best first; of equals the lower id. */

@@ -58,10 +58,10 @@ export class RemoteTranslator {
 
   /** As Translator.translate; where the callback returns true, the sentence ends a little later. */
   async translate(texts: readonly string[], options: TranslateOptions = {}): Promise<Translation[]> {
-    const { prefixes, callback, signal, warn, ...changes } = options;
+    const { prefixes, attention, callback, signal, warn, ...changes } = options;
     signal?.throwIfAborted();
     const watched = callback !== undefined;
-    const { id, answer } = this.ask({ kind: "translate", texts, changes, prefixes, watched }, (heard) => {
+    const { id, answer } = this.ask({ kind: "translate", texts, changes, prefixes, attention, watched }, (heard) => {
       if (heard.kind === "warning") (warn ?? console.warn)(heard.warning);
       if (heard.kind !== "progress" || !callback?.(heard.progress)) return;
       const { sentence, sample } = heard.progress;

@@ -8,7 +8,7 @@ import { ModelOutputError } from "./errors.js";
 import { SentenceSearch, type Candidate, type Decoded } from "./hypothesis.js";
 import type { Hooks, TranslationOptions } from "./options.js";
 import { makeProposer } from "./proposers.js";
-import type { Candidates, Request, StepCache, StepModel, Target } from "./step_model.js";
+import type { Attention, Candidates, Request, StepCache, StepModel, Target } from "./step_model.js";
 import { Turn } from "./turn.js";
 
 /** Decodes all requests together; for each the hypotheses, best first. The options are checked already. */
@@ -24,15 +24,23 @@ export async function search<C extends StepCache<C>>(
   const turn = new Turn(hooks.signal);
   let live = [...sentences];
   let cache = await model.start(live.map((s) => s.request.source), options.beam_size);
-  while (live.length > 0) {
-    await turn.end();
-    const tokens = live.flatMap((s) => s.tokens());
-    const [candidates, longer] = await proposer.propose(tokens, cache, live);
-    const parents = live.map((sentence, b) => sentence.advance(ranked(sentence, b, candidates, tokens.length)));
-    report(live, hooks);
-    const slots = unfinished(live);
-    live = slots.map((slot) => live[slot]!);
-    cache = live.length > 0 ? longer.select(rowsOf(parents, slots)) : longer;
+  try {
+    while (live.length > 0) {
+      await turn.end();
+      const tokens = live.flatMap((s) => s.tokens());
+      const [candidates, longer] = await proposer.propose(tokens, cache, live);
+      cache = longer;
+      const parents = live.map((sentence, b) => {
+        const seen = attentionOf(model.attention, b, live.length);
+        return sentence.advance(ranked(sentence, b, candidates, tokens.length), seen);
+      });
+      report(live, hooks);
+      const slots = unfinished(live);
+      live = slots.map((slot) => live[slot]!);
+      if (live.length > 0) cache = cache.select(rowsOf(parents, slots));
+    }
+  } finally {
+    cache.release();
   }
   return sentences.map((sentence) => sentence.result());
 }
@@ -52,6 +60,13 @@ function ranked(sentence: SentenceSearch, b: number, candidates: Candidates, row
   }
   // Two rows without hope differ by NaN, which sort takes for equal.
   return found.sort((one, other) => other.total - one.total || 0).slice(0, 2 * beams);
+}
+
+/** The part of sentence b, [K, S]. */
+function attentionOf(attention: Attention, b: number, sentences: number): Attention {
+  if (attention === null) return null;
+  const size = attention.length / sentences;
+  return attention.subarray(b * size, (b + 1) * size);
 }
 
 function notANumber(sentence: SentenceSearch): ModelOutputError {

@@ -17,16 +17,25 @@ export interface Candidates {
   readonly ids: ArrayLike<number>; // [R, N]
 }
 
+/** What a step looked at, where it is asked for: the mean over the heads, [R, S]. */
+export type Attention = Float32Array | null;
+
 /** What the model remembers of every row. A value: after `select` or a step, only the returned one is valid. */
 export interface StepCache<C> {
   /** rows [R']: the new row r continues the old row rows[r]. Rows of a sentence stay together. */
   select(rows: readonly number[]): C;
+
+  /** Frees what an engine holds for it. */
+  release(): void;
 }
 
 /** A model that decodes step by step. */
 export interface StepModel<C extends StepCache<C>> {
   /** Encodes B sources and returns the cache of length 0 for B * beamSize rows. */
   start(sources: readonly (readonly number[])[], beamSize: number): Promise<C>;
+
+  /** Of the newest step, if the model was asked for it and has it. */
+  readonly attention: Attention;
 
   /** tokens [R], the newest of each row; bias [V] is added to the logits. Returns `count` candidates a row. */
   step(tokens: readonly number[], cache: C, bias: Float32Array, count: number): Promise<[Candidates, C]>;
@@ -41,7 +50,8 @@ export interface Target {
   readonly start_id: number;
   readonly eos_id: number;
   readonly never_generated: readonly number[];
-  readonly max_length: number; // positions of the decoder: prefix and generated tokens together
+  readonly max_length: number; // positions of the decoder: prefixes and generated tokens together
+  readonly prefix_ids: readonly number[]; // read behind the start token, before any prefix of a caller; in no result
 }
 
 /** One sentence to decode. */

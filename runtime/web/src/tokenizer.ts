@@ -96,3 +96,24 @@ class TokenListTokenizer implements Tokenizer {
     });
   }
 }
+
+/** A tokenizer with more tokens than the model has: what the model does not know is the unknown token to it. */
+export class BoundedTokenizer implements Tokenizer {
+  constructor(
+    private readonly whole: Tokenizer,
+    readonly size: number,
+    private readonly unkId: number,
+  ) {}
+
+  encode(text: string): number[] {
+    return this.whole.encode(text).map((id) => (id < this.size ? id : this.unkId));
+  }
+
+  decode(ids: IdList): string {
+    return this.whole.decode(ids);
+  }
+
+  tokens(ids: IdList): string[] {
+    return this.whole.tokens(ids);
+  }
+}

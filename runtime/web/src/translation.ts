@@ -16,12 +16,14 @@ export interface Hypothesis {
   readonly token_scores: readonly number[]; // of each token (0 for a forced prefix), then of `eos` if it was reached
   readonly finish_reason: FinishReason;
   readonly truncated: boolean; // cut before `eos`
+  readonly attention?: readonly Float32Array[]; // for each of token_scores a weight for each of source_tokens
 }
 
 /** The hypotheses of one text, best first; there is always at least one. */
 export interface Translation {
   readonly text: string; // of the best
   readonly hypotheses: readonly Hypothesis[];
+  readonly source_tokens?: readonly string[]; // written form of what the encoder read; where attention was asked for
 }
 
 /** A beginning of a target: text, or ids. */
@@ -68,7 +70,11 @@ export async function translate<C extends StepCache<C>>(
     batch.forEach((request, i) => order.set(request, found[i]!));
   }
   for (const request of requests) decoded[request.index]!.push(...order.get(request)!);
-  return decoded.map((hypotheses) => translationOf(hypotheses, vocabularies.target));
+  return decoded.map((hypotheses, i) => {
+    const translation = translationOf(hypotheses, vocabularies.target);
+    const attends = hypotheses.some(({ attention }) => attention !== undefined);
+    return attends ? { ...translation, source_tokens: vocabularies.source.tokens(sources[i]!) } : translation;
+  });
 }
 
 /** Requests of similar length together, the longest first, `max_batch_tokens` source tokens at most, beams counted. */
@@ -125,9 +131,10 @@ function encode(tokenizer: Tokenizer, text: string, index: number): number[] {
 
 function checkRoom({ source, prefix, index }: Request, options: TranslationOptions, target: Target): void {
   const forced = options.prefix_strength === 1 ? prefix.length : 0;
-  if (forced >= target.max_length) {
-    const room = `which leaves no room to generate; the model takes ${target.max_length}`;
-    throw new InputError(`has a prefix of ${forced} tokens, ${room}`, index);
+  const room = target.max_length - target.prefix_ids.length;
+  if (forced >= room) {
+    const problem = `has a prefix of ${forced} tokens, which leaves no room to generate; the model takes ${room}`;
+    throw new InputError(problem, index);
   }
   if (lengthLimit(source.length, forced, options, target) < 1) {
     const limits = `max_length_ratio ${options.max_length_ratio} and max_length_extra ${options.max_length_extra}`;

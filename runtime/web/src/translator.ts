@@ -8,7 +8,12 @@ import { bundleFiles, type BundleSource } from "./sources.js";
 import { translate, type Prefix, type Translation, type Vocabularies } from "./translation.js";
 
 /** Options that differ from the bundle's, what is called meanwhile, and beginnings of the targets, one for each text. */
-export type TranslateOptions = Partial<TranslationOptions> & Hooks & { readonly prefixes?: readonly Prefix[] | undefined };
+export type TranslateOptions = Partial<TranslationOptions> &
+  Hooks & {
+    readonly prefixes?: readonly Prefix[] | undefined;
+    /** Gives the attention of each hypothesis, if the bundle has it. */
+    readonly attention?: boolean | undefined;
+  };
 
 export class Translator {
   readonly manifest: Manifest;
@@ -40,8 +45,9 @@ export class Translator {
    * Throws OptionError before any work, InputError for a text that cannot be translated, and the reason of the signal.
    */
   translate(texts: readonly string[], options: TranslateOptions = {}): Promise<Translation[]> {
-    const { prefixes, callback, signal, warn, ...changes } = options;
+    const { prefixes, attention, callback, signal, warn, ...changes } = options;
     const run = async () => {
+      this.model.watchesAttention = attention ?? false;
       const merged = withChanges(this.default_options, changes);
       const target = searchTarget(this.manifest);
       return translate(this.model, this.vocabularies, target, texts, merged, prefixes, { callback, signal, warn });
@@ -63,8 +69,8 @@ function bundleVocabularies(bundle: Bundle): Vocabularies {
   return {
     source: bundle.sourceTokenizer(),
     target: bundle.targetTokenizer(),
-    before: source.add_bos ? [source.start_id] : [],
-    after: source.add_eos ? [source.eos_id] : [],
+    before: [...(source.add_bos ? [source.start_id] : []), ...(source.prefix_ids ?? [])],
+    after: [...(source.add_eos ? [source.eos_id] : []), ...(source.suffix_ids ?? [])],
     max_source_length: model.max_source_length,
   };
 }

@@ -3,6 +3,7 @@
 import type { LoadProgress } from "./bundle.js";
 import type { Answer, CallMessage, LoadRequest, TranslateRequest } from "./messages.js";
 import { plainError } from "./messages.js";
+import type { Progress } from "./options.js";
 import { Translator } from "./translator.js";
 import { webBackend } from "./web.js";
 
@@ -63,16 +64,18 @@ async function translate(id: number, call: TranslateRequest, answer: (answer: An
   if (translator === undefined) throw new Error("translate was called before load");
   const state: Running = { abort: new AbortController(), cancelled: new Set() };
   running.set(id, state);
+  const watch = (progress: Progress) => {
+    answer({ kind: "progress", progress });
+    return state.cancelled.has(`${progress.sentence} ${progress.sample}`);
+  };
   try {
     return await translator.translate(call.texts, {
       ...call.changes,
       prefixes: call.prefixes,
+      attention: call.attention,
       signal: state.abort.signal,
       warn: (warning) => answer({ kind: "warning", warning }),
-      callback: (progress) => {
-        if (call.watched) answer({ kind: "progress", progress });
-        return state.cancelled.has(`${progress.sentence} ${progress.sample}`);
-      },
+      callback: call.watched ? watch : undefined,
     });
   } finally {
     running.delete(id);

@@ -3,6 +3,7 @@
 import type { TruncationWarning } from "../errors.js";
 import { RemoteTranslator } from "../remote.js";
 import type { Translation } from "../translation.js";
+import { showAttention } from "./attention.js";
 import { readOptions, showOptions } from "./controls.js";
 import { element } from "./element.js";
 import { keepForOffline } from "./offline.js";
@@ -10,7 +11,7 @@ import { setUpTheme } from "./theme.js";
 import { showAlternatives, showError, showLoading, showMemory, showResult, showSpeed, showWorking } from "./view.js";
 
 const BUNDLE = "bundle/";
-const ENGINE = "ort/ort.wasm.min.mjs";
+const ENGINE = "ort/ort-wasm-simd-threaded.mjs";
 const PAUSE_MS = 250; // without a key before the translation starts
 const FIRST_TEXT = new URLSearchParams(location.search).get("text"); // a page can be linked with a text
 
@@ -39,6 +40,7 @@ class Page {
   showAlternatives(): void {
     const line = source.value.slice(0, source.selectionStart).split("\n").length - 1;
     showAlternatives(this.shown[line], this.shown.length > 1 ? line + 1 : null);
+    showAttention(this.shown[line]);
   }
 
   private async translate(): Promise<void> {
@@ -50,7 +52,7 @@ class Page {
     try {
       const warnings: string[] = [];
       const warn = ({ index, problem }: TruncationWarning) => warnings.push(`Line ${index + 1} ${problem}.`);
-      const options = { ...readOptions(form), truncate_source: true, signal: running.signal, warn };
+      const options = { ...readOptions(form), truncate_source: true, attention: true, signal: running.signal, warn };
       this.shown = await this.translator.translate(lines, options);
       showResult(this.shown, this.translator.manifest.target.tokenizer.kind);
       showSpeed(this.shown, performance.now() - started);
