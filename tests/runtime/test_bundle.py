@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.runtime.bundle_fixture import (
 from tfexport_runtime import bundle as bundle_module
 from tfexport_runtime.bundle import MANIFEST_NAME, describe_files, pack_zip, read_bundle
 from tfexport_runtime.errors import BundleError
+from tfexport_runtime.translator import bundle_vocabularies
 
 NAMES = ["README.md", "decoder.onnx", "encoder.onnx", "source.spm", "weights.bin"]
 
@@ -96,10 +98,35 @@ def test_shared_tokenizer_is_one_object(folder: Path) -> None:
     assert opened.source_tokenizer().decode(opened.source_tokenizer().encode("abc")) == "abc"
 
 
-def test_tokenizer_larger_than_the_vocabulary_is_refused(folder: Path) -> None:
-    edit_manifest(folder, lambda m: m["model"].update(source_vocab_size=VOCAB - 1))
-    with pytest.raises(BundleError, match=rf"holds {VOCAB} tokens.* holds {VOCAB - 1}"):
-        read_bundle(folder).source_tokenizer()
+def test_tokens_beyond_the_vocabulary_are_unknown(folder: Path) -> None:
+    whole = read_bundle(folder)
+    size = max(whole.source_tokenizer().encode("abc"))
+    edit_manifest(folder, lambda m: m["model"].update(source_vocab_size=size))
+    opened = read_bundle(folder)
+    unk_id = opened.manifest.source.unk_id
+    expected = [i if i < size else unk_id for i in whole.source_tokenizer().encode("abc")]
+    assert opened.source_tokenizer().encode("abc") == expected
+    assert opened.source_tokenizer().size == size
+    assert unk_id in expected
+    assert opened.target_tokenizer().encode("abc") == whole.source_tokenizer().encode("abc")
+
+
+def test_ids_around_a_text_come_from_the_manifest(folder: Path) -> None:
+    def change(m: dict[str, Any]) -> None:
+        m["source"].update(add_bos=True, prefix_ids=[7, 8], suffix_ids=[9])
+        m["target"].update(prefix_ids=[6, 5])
+
+    edit_manifest(folder, change)
+    opened = read_bundle(folder)
+    assert bundle_vocabularies(opened).before == (1, 7, 8)
+    assert bundle_vocabularies(opened).after == (2, 9)
+    assert opened.manifest.search_target().prefix_ids == (6, 5)
+    for name in ("prefix_ids", "suffix_ids"):
+        edit_manifest(folder, lambda m, name=name: m["source"].pop(name))  # type: ignore[misc]
+    edit_manifest(folder, lambda m: m["target"].pop("prefix_ids"))
+    opened = read_bundle(folder)
+    assert (bundle_vocabularies(opened).before, bundle_vocabularies(opened).after) == ((1,), (2,))
+    assert opened.manifest.search_target().prefix_ids == ()
 
 
 def test_target_ids_without_a_token_must_be_ruled_out(folder: Path) -> None:
@@ -259,6 +286,18 @@ def test_zip_round_trip(folder: Path) -> None:
     assert opened.manifest == read_bundle(folder).manifest
     for name in NAMES:
         assert opened.read(name) == opened.path(name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_what_a_zip_holds_begins_on_a_boundary_so_that_it_can_be_mapped(folder: Path) -> None:
+    packed = folder.with_suffix(".zip")
+    pack_zip(folder, packed)
+    data = packed.read_bytes()
+    with zipfile.ZipFile(packed) as archive:
+        for info in archive.infolist():
+            name_size, extra_size = struct.unpack_from("<HH", data, info.header_offset + 26)
+            begin = info.header_offset + 30 + name_size + extra_size
+            assert begin % 64 == 0
+            assert data[begin : begin + info.file_size] == archive.read(info)
 
 
 def test_unpacked_files_go_with_the_bundle(folder: Path) -> None:

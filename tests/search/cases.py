@@ -53,6 +53,7 @@ class Case:
             self.target.max_length,
             request.source,
             request.prefix,
+            self.target.prefix_ids,
             single_precision_log_softmax,
         )
 
@@ -108,16 +109,17 @@ def search_cases(draw: st.DrawFn, sampling: bool = False) -> Case:
     never = draw(st.sampled_from([tuple(sorted({pad, start})), ()]))
     kind = draw(st.sampled_from(["smooth", "ties", "holes"]))
     safe = vocab_size - 1  # always possible, so that a step never is without any token
-    max_target = draw(st.integers(5, 12))
+    max_target = draw(st.integers(7, 14))
     options = draw(valid_options(vocab_size, safe, soft=kind != "ties", sampling=sampling))
     raised = draw(st.sampled_from([{}, {eos: 1.5}, {eos: -2.0}, {pad: 20.0, start: 20.0}]))
     table = Table(draw(st.integers(0, 2**32 - 1)), vocab_size, kind, raised, (safe,))
     count = draw(st.integers(1, 5))
     source = st.lists(st.integers(0, 9), min_size=1, max_size=5).map(tuple)
     prefix = st.lists(st.integers(0, vocab_size - 1), max_size=3).map(tuple)
+    before = draw(st.sampled_from([(), (), (vocab_size - 1,), (eos, 0)]))
     case = Case(
         table,
-        Target(vocab_size, start, eos, never, max_target),
+        Target(vocab_size, start, eos, never, max_target, before),
         options,
         tuple(draw(st.lists(source, min_size=count, max_size=count))),
         tuple(draw(st.lists(prefix, min_size=count, max_size=count)) if draw(st.booleans()) else [()] * count),

@@ -1,8 +1,9 @@
 """Chapter 4 of SPEC.md for one sentence: plain, slow, without batches, caches or cleverness.
 
 It was written from the specification alone and shares no code with the runtime, so that the two check each other.
-The model is a function from the tokens so far (a hard prefix and what was generated; without the start token) to the
-logits of the next token, float32 [V]; it is called anew for every hypothesis at every step.
+The model is a function from the tokens so far (the ids of the manifest's target prefix, a hard prefix and what was
+generated; without the start token) to the logits of the next token, float32 [V]; it is called anew for every hypothesis
+at every step.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Problem:
     max_target_length: int
     source: tuple[int, ...]  # as the encoder reads it
     prefix: tuple[int, ...] = ()
+    prefix_ids: tuple[int, ...] = ()  # what the manifest puts before every hypothesis
     log_softmax: Callable[[np.ndarray], np.ndarray] = log_softmax  # in float32, another rounds otherwise
     gaps: list[float] = field(default_factory=list)  # is filled: how far apart those were that had to be ordered
 
@@ -95,9 +97,10 @@ def _decode(problem: Problem, options: TranslationOptions, index: int, cancel: C
     step = 0
     while True:
         ended = False
-        if step < len(given):
-            live = [live[0].grown(given[step], 0.0, 0.0, counts=False)]
-        else:
+        forced = step - len(problem.prefix_ids)
+        if 0 <= forced < len(given):
+            live = [live[0].grown(given[forced], 0.0, 0.0, counts=False)]
+        elif forced >= 0:
             best = [draw(problem, options, live[0], index)] if options.sampling else ordered(problem, options, live)
             live = _advance(problem, options, best, kept)
             ended = _ended(options, live, kept, limit)
@@ -178,7 +181,7 @@ def hard_prefix(problem: Problem, options: TranslationOptions) -> tuple[int, ...
 def ruled(problem: Problem, options: TranslationOptions, hypothesis: Hypothesis) -> np.ndarray:
     """Logits after rules 1 to 5, float32 [V]."""
     history, eos = hypothesis.tokens, problem.eos_id
-    z = np.array(problem.logits(history), np.float32)
+    z = np.array(problem.logits((*problem.prefix_ids, *history)), np.float32)
     penalty = np.float32(options.repetition_penalty)
     if options.repetition_penalty != 1:
         for token in set(history):
@@ -231,7 +234,7 @@ def penalised(options: TranslationOptions, total: float, n: int) -> float:
 
 
 def length_limit(problem: Problem, options: TranslationOptions) -> int:
-    limits = [problem.max_target_length - len(hard_prefix(problem, options))]
+    limits = [problem.max_target_length - len(problem.prefix_ids) - len(hard_prefix(problem, options))]
     if options.max_length is not None:
         limits.append(options.max_length)
     if options.max_length_ratio is not None:

@@ -98,8 +98,8 @@ def write_token(cache: InPlaceCache, expected: Expected, generator: np.random.Ge
         token = generator.random((2 * LAYERS, HEADS, SIZE), np.float32)
         expected.rows[row].append(token)
         for i in range(2 * LAYERS):
-            cache.layer(i)[row, :, cache.lengths[row]] = token[i]
-        cache.lengths[row] += 1
+            cache.layer(i)[cache.places[row], :, cache.lengths[cache.places[row]]] = token[i]
+        cache.lengths[cache.places[row]] += 1
     for row, length in enumerate(cache.lengths):
         cache.buffers[:, row, :, length:] = np.nan
     return cache
@@ -107,14 +107,28 @@ def write_token(cache: InPlaceCache, expected: Expected, generator: np.random.Ge
 
 def assert_in_place(cache: InPlaceCache, expected: Expected) -> None:
     assert cache.lengths.dtype == np.int32
-    assert cache.lengths.tolist() == [len(tokens) for tokens in expected.rows]
+    assert cache.lengths[cache.places].tolist() == [len(tokens) for tokens in expected.rows]
+    assert (cache.places // expected.beams).tolist() == [r // expected.beams for r in range(len(expected.rows))]
     for i in range(2 * LAYERS):
         layer = cache.layer(i)
         assert layer.shape == (len(expected.rows), HEADS, cache.capacity, SIZE)
         assert layer.flags.c_contiguous
         for row, tokens in enumerate(expected.rows):
             for position, token in enumerate(tokens):
-                assert np.array_equal(layer[row, :, position], token[i])
+                assert np.array_equal(layer[cache.places[row], :, position], token[i])
+
+
+@examples(120)
+@given(st.integers(1, 4), st.integers(1, 5), st.data())
+def test_only_a_beam_with_two_heirs_is_copied(count: int, beams: int, data: st.DataObject) -> None:
+    parents = [data.draw(st.lists(st.integers(0, beams - 1), min_size=beams, max_size=beams)) for _ in range(count)]
+    cache = InPlaceCache.empty(new_memory(np.random.default_rng(0), count), count * beams, LAYERS, HEADS, SIZE, 2)
+    cache.lengths[:] = 1
+    cache.buffers[:, :, :, 0] = np.arange(count * beams)[None, :, None, None]
+    before = cache.buffers.copy()
+    cache = cache.select(np.array([s * beams + p for s, family in enumerate(parents) for p in family]))
+    changed = (cache.buffers != before).any(axis=(0, 2, 3, 4)).sum()
+    assert changed == sum(beams - len(set(family)) for family in parents)
 
 
 def test_a_buffer_doubles_and_keeps_to_the_limit() -> None:

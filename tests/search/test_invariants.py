@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.search.cases import Case, decode, examples, search_cases, stopping_cases
+from tests.search.cases import Case, decode, decode_watched, examples, search_cases, stopping_cases
 from tests.search.table_model import FloatArray, Ids, Table, TableModel
 from tfexport_runtime.hypothesis import Decoded, SentenceSearch
 from tfexport_runtime.options import Progress, TranslationOptions
@@ -203,6 +203,45 @@ def test_cancelling_within_a_hard_prefix_returns_what_there_is() -> None:
             callback=lambda progress: len(progress.tokens) == 2,
         )
         assert hypotheses == [Decoded((6, 7), 0.0, (0.0, 0.0), "cancelled")]
+
+
+def stripped(hypothesis: Decoded, count: int) -> Decoded:
+    """Without its first ids."""
+    return replace(hypothesis, ids=hypothesis.ids[count:], token_scores=hypothesis.token_scores[count:])
+
+
+@examples(80)
+@given(case=st.one_of(search_cases(), search_cases(sampling=True)), before=st.lists(st.integers(0, 3), max_size=2))
+def test_prefix_ids_of_the_bundle_are_a_hard_prefix_that_no_hypothesis_shows(case: Case, before: list[int]) -> None:
+    """Without rules that look at the history, which holds a caller's prefix and not the bundle's."""
+    case = case.with_options(no_repeat_ngram_size=0, repetition_penalty=1.0, prefix_strength=1.0)
+    ids = tuple(before)
+    shown = replace(case, target=replace(case.target, prefix_ids=()), prefixes=tuple(ids + p for p in case.prefixes))
+    hidden = replace(case, target=replace(case.target, prefix_ids=ids))
+    found, calls = decode_watched(hidden)
+    expected, expected_calls = decode_watched(shown)
+    assert found == [[stripped(h, len(ids)) for h in hypotheses] for hypotheses in expected]
+    assert calls == [[(step, seen[len(ids) :], total) for step, seen, total in each] for each in expected_calls]
+
+
+def test_cancelling_within_the_prefix_ids_of_the_bundle_returns_an_empty_hypothesis() -> None:
+    target = replace(TARGET, prefix_ids=(6, 7))
+    (hypotheses,) = run(cycle, [Request((3,), prefix=(8,))], target, alpha=-1.0, callback=lambda progress: True)
+    assert hypotheses == [Decoded((), 0.0, (), "cancelled")]
+
+
+def test_rules_on_repetition_do_not_see_the_prefix_ids_of_the_bundle() -> None:
+    target = replace(TARGET, prefix_ids=(4, 5))
+    (hypotheses,) = run(lambda source, history: cycle(source, history[2:]), [Request((3,))], target, max_length=3)
+    (ruled,) = run(
+        lambda source, history: cycle(source, history[2:]),
+        [Request((3,))],
+        target,
+        max_length=3,
+        no_repeat_ngram_size=1,
+        repetition_penalty=100.0,
+    )
+    assert hypotheses[0].ids == ruled[0].ids == (3, 4, 5)
 
 
 def test_cancelling_one_sentence_leaves_the_others_alone() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -59,6 +59,29 @@ def test_empty_texts_keep_their_place(options: dict[str, Any]) -> None:
     assert [results[1], results[3]] == run(["a b", "d"], **options)
     assert EMPTY.text == ""
     assert not EMPTY.best.truncated
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 3, "n_best": 3}, {"sampling": True, "n_best": 4}], ids=str)
+def test_batches_side_by_side_give_what_they_give_one_by_one(options: dict[str, Any]) -> None:
+    chosen = TranslationOptions(max_batch_tokens=12, **options)
+    one_by_one = translate(model(), VOCABULARIES, TARGET, TEXTS, chosen)
+    recorder = model()
+    assert translate(recorder, VOCABULARIES, TARGET, TEXTS, chosen, parallel_batches=3) == one_by_one
+    assert len(recorder.batches) >= 3
+
+
+def test_a_small_job_is_shared_by_all_that_run_at_the_same_time() -> None:
+    recorder = model()
+    translate(recorder, VOCABULARIES, TARGET, ["a b", "c d", "e f", "g h"], TranslationOptions(), parallel_batches=2)
+    assert sorted(map(len, recorder.batches)) == [2, 2]
+
+
+def test_an_error_in_one_of_several_batches_is_heard() -> None:
+    def stop(progress: Progress) -> bool:
+        raise RuntimeError(f"sentence {progress.sentence}")
+
+    with pytest.raises(RuntimeError, match="sentence"):
+        translate(model(), VOCABULARIES, TARGET, TEXTS, TranslationOptions(callback=stop), parallel_batches=2)
 
 
 def test_without_any_token_no_model_runs() -> None:
@@ -176,6 +199,24 @@ def test_a_hard_prefix_needs_room_and_a_soft_one_does_not() -> None:
     with pytest.raises(InputError, match=r"^text 2 has a prefix of 10 tokens, .* the model takes 10$"):
         run(["a", "b"], ["", long])
     assert len(run(["a", "b"], ["", long], prefix_strength=0.9)) == 2
+
+
+def test_prefix_ids_of_the_bundle_take_room_from_a_prefix_and_from_the_output() -> None:
+    target = replace(TARGET, prefix_ids=(4, 5))
+    options = TranslationOptions(max_length_ratio=None, suppress_tokens=(EOS,))
+    (translation,) = translate(model(), VOCABULARIES, target, ["a"], options)
+    assert len(translation.best.ids) == len(translation.best.token_scores) == 8
+    with pytest.raises(InputError, match=r"^text 1 has a prefix of 8 tokens, .* the model takes 8$"):
+        translate(model(), VOCABULARIES, target, ["a"], options, [" ".join(["a"] * 8)])
+
+
+def test_ids_around_the_source_take_room_from_it() -> None:
+    vocabularies = replace(VOCABULARIES, before=(START, 6), after=(EOS, 7))
+    recorder = model()
+    options = TranslationOptions(truncate_source=True)
+    with pytest.warns(TruncationWarning, match="^text 1 was cut from 8 to 6 tokens$"):
+        translate(recorder, vocabularies, TARGET, ["a b c d e f g h"], options)
+    assert recorder.batches == [[(START, 6, 4, 5, 6, 7, 8, 9, EOS, 7)]]
 
 
 def test_limits_that_leave_no_output_are_refused_by_name() -> None:

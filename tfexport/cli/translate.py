@@ -54,6 +54,9 @@ def translate(
     scores: Annotated[bool, typer.Option("--scores", help="Print the score and a TAB before each text.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each line.")] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; all cores of the process if not given.")] = None,
+    parallel: Annotated[
+        int, typer.Option(min=1, help="Batches at the same time: as many as there are cores is fastest for long texts.")
+    ] = 1,
     provider: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it runs.")] = "cpu",
     *,
     generation: Mapping[str, Any],
@@ -72,7 +75,7 @@ def translate(
             Lines(stack.enter_context(open(source, "rb")), str(source)) if source else Lines(sys.stdin.buffer, "input")
         )
         prefixes = Lines(stack.enter_context(open(prefix, "rb")), str(prefix)) if prefix else None
-        translator = Translator(bundle, SessionOptions(threads=threads, provider=provider))
+        translator = Translator(bundle, SessionOptions(threads=threads, parallel_batches=parallel, provider=provider))
         options = chosen_options(generation, translator.default_options)
         sink = stack.enter_context(_sink(output))
         if source is None and sys.stdin.isatty():

@@ -6,9 +6,13 @@ import argparse
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tfexport_runtime.failures import failure, report
 from tfexport_runtime.flags import GENERATION_FLAGS, Flag, chosen_options
+
+if TYPE_CHECKING:
+    from tfexport_runtime.session import SessionOptions
 
 PROGRAM = "python -m tfexport_runtime"
 
@@ -26,16 +30,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _translate(given: argparse.Namespace) -> None:
     from tfexport_runtime.line_stream import Format, Lines, formatted, translate_lines
-    from tfexport_runtime.session import SessionOptions
     from tfexport_runtime.translator import Translator
 
-    translator = Translator(given.bundle, SessionOptions(threads=given.threads, provider=given.provider))
+    translator = Translator(given.bundle, _session_options(given))
     options = chosen_options({name: getattr(given, name) for name in GENERATION_FLAGS}, translator.default_options)
     form: Format = "json" if given.json else "scores" if given.scores else "text"
     out = sys.stdout.buffer
     for chunk in translate_lines(translator, Lines(sys.stdin.buffer, "input"), None, options, _warn):
         out.writelines(formatted(number, t, form, options.n_best).encode("utf-8") for number, t in chunk)
         out.flush()
+
+
+def _session_options(given: argparse.Namespace) -> SessionOptions:
+    from tfexport_runtime.session import SessionOptions
+
+    return SessionOptions(threads=given.threads, parallel_batches=given.parallel, provider=given.provider)
 
 
 def _warn(message: str) -> None:
@@ -52,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("bundle", help="folder or zip of a bundle")
     parser.add_argument("--threads", type=int, help="of ONNX Runtime; all cores of this process if not given")
+    parser.add_argument("--parallel", type=int, default=1, help="batches at the same time")
     parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--scores", action="store_true", help="print the score and a TAB before each text")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each line")

@@ -17,6 +17,10 @@ from tfexport_runtime.strict_json import shown
 MAX_MEMBERS = 1025  # what a manifest may list, and itself
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time of a zip: the same files give the same bytes
 _ENCRYPTED = 0x1
+_ALIGNMENT = 64  # of the members' bytes, so that tensors on a boundary in a file are on one in the zip, too
+_PADDING_ID = 0xD935  # of an extra field that only fills space, as Android's zipalign writes it
+_LOCAL_HEADER = 30  # bytes before the name
+_WIDE_SIZES = 20  # of the extra field with 64-bit sizes
 
 # What zipfile raises on damaged archives, apart from its own error.
 _DAMAGE = (
@@ -32,7 +36,10 @@ _DAMAGE = (
 
 
 def pack_zip(folder: Path, target: Path) -> None:
-    """The files of a bundle as `target`: the manifest first, then by name. Written whole or not at all."""
+    """The files of a bundle as `target`: the manifest first, then by name, each on a 64-byte boundary.
+
+    Written whole or not at all.
+    """
     if target.parent.resolve() == folder.resolve():
         raise BundleError(f"{target}: lies in the folder to pack; write it elsewhere")
     names = sorted((entry.name for entry in folder.iterdir()), key=lambda name: (name != MANIFEST_NAME, name))
@@ -44,7 +51,7 @@ def pack_zip(folder: Path, target: Path) -> None:
         with open(temporary, "xb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
                 for name in names:
-                    _add(archive, folder / name)
+                    _add(archive, folder / name, file.tell())
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -71,13 +78,22 @@ def unpack_zip(path: Path, folder: Path, check: Callable[[bytes, Mapping[str, in
         ) from error
 
 
-def _add(archive: zipfile.ZipFile, path: Path) -> None:
+def _add(archive: zipfile.ZipFile, path: Path, offset: int) -> None:
     info = zipfile.ZipInfo(path.name, _EPOCH)
     info.external_attr = (stat.S_IFREG | 0o644) << 16
     info.create_system = 3  # Unix, on every system
-    info.file_size = path.stat().st_size  # decides at once whether the entry needs 64-bit sizes
-    with open(path, "rb") as source, archive.open(info, "w") as member:
+    info.file_size = path.stat().st_size
+    wide = info.file_size >= 2**30  # decided at once, because the header comes first
+    info.extra = _padding(offset + _LOCAL_HEADER + len(path.name) + (_WIDE_SIZES if wide else 0))
+    with open(path, "rb") as source, archive.open(info, "w", force_zip64=wide) as member:
         shutil.copyfileobj(source, member, 2**20)
+
+
+def _padding(offset: int) -> bytes:
+    """An extra field with which what follows it begins on a boundary."""
+    size = -offset % _ALIGNMENT
+    size += _ALIGNMENT if 0 < size < 6 else 0
+    return struct.pack("<HHH", _PADDING_ID, size - 4, _ALIGNMENT).ljust(size, b"\0") if size else b""
 
 
 def _checked_members(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from tfexport_runtime.manifest import (
 )
 from tfexport_runtime.seal import check_seal, sealed
 from tfexport_runtime.strict_json import shown
-from tfexport_runtime.tokenizer import Tokenizer, load_tokenizer
+from tfexport_runtime.tokenizer import Tokenizer, load_tokenizer, within_vocabulary
 
 __all__ = [
     "FORMAT",
@@ -86,15 +86,19 @@ class Bundle:
             raise BundleError(f"{self.origin / name}: changed since the bundle was opened; it had {size} bytes")
         return data
 
+    def check_weights(self) -> None:
+        """Raises BundleError if the weights are not those that the manifest describes."""
+        _check_digests(self, [self.manifest.weights])
+
     def source_tokenizer(self) -> Tokenizer:
-        """Raises BundleError if it is damaged or larger than the vocabulary."""
+        """Raises BundleError if it is damaged."""
         source = self.manifest.source
-        return self._tokenizer(source.tokenizer, source.unk_id, self.manifest.model.source_vocab_size, "source")
+        return self._tokenizer(source.tokenizer, source.unk_id, self.manifest.model.source_vocab_size)
 
     def target_tokenizer(self) -> Tokenizer:
-        """The same object as the source's where both name one file. Raises BundleError likewise."""
+        """The same object as the source's where both name one file. Raises BundleError if damaged or too small."""
         target, vocab_size = self.manifest.target, self.manifest.model.target_vocab_size
-        tokenizer = self._tokenizer(target.tokenizer, target.unk_id, vocab_size, "target")
+        tokenizer = self._tokenizer(target.tokenizer, target.unk_id, vocab_size)
         if not set(range(tokenizer.size, vocab_size)).issubset(target.never_generated):
             raise BundleError(
                 f"{self.origin / target.tokenizer.file}: holds {tokenizer.size} tokens, the target vocabulary of the "
@@ -102,31 +106,28 @@ class Bundle:
             )
         return tokenizer
 
-    def _tokenizer(self, info: TokenizerInfo, unk_id: int, vocab_size: int, side: str) -> Tokenizer:
+    def _tokenizer(self, info: TokenizerInfo, unk_id: int, vocab_size: int) -> Tokenizer:
         key = (info.kind, info.file, unk_id)
         if key not in self._tokenizers:
             try:
                 self._tokenizers[key] = load_tokenizer(info.kind, self.read(info.file), unk_id)
             except BundleError as error:
                 raise BundleError(f"{self.origin / info.file}: {error}") from error
-        tokenizer = self._tokenizers[key]
-        if tokenizer.size > vocab_size:
-            raise BundleError(
-                f"{self.origin / info.file}: holds {tokenizer.size} tokens, "
-                f"but the {side} vocabulary of the model holds {vocab_size}; they do not belong together"
-            )
-        return tokenizer
+        return within_vocabulary(self._tokenizers[key], vocab_size, unk_id)
 
 
-def read_bundle(path: Path, verify: bool = True) -> Bundle:
-    """Opens a folder or a zip. `verify=False` skips the SHA-256 of every file, nothing else. Raises BundleError."""
+def read_bundle(path: Path, verify: bool = True, weights_later: bool = False) -> Bundle:
+    """Opens a folder or a zip. Raises BundleError.
+
+    verify=False skips the SHA-256 of every file, nothing else. weights_later leaves out that of the weights, by far
+    the largest file: `check_weights` is then to be called, while the graphs load for example.
+    """
     path = Path(path)
     try:
-        if path.is_dir():
-            return _read_folder(path, path, verify)
         if not path.exists():
             raise BundleError(f"{path}: no such file or folder")
-        return _read_zip(path, verify)
+        read = _read_folder if path.is_dir() else _read_zip
+        return read(path, path, verify, weights_later)
     except OSError as error:
         raise BundleError(f"{error.filename or path}: {error.strerror or error}") from error
 
@@ -147,7 +148,7 @@ def describe_files(folder: Path) -> dict[str, FileInfo]:
     return {name: FileInfo(_sha256(folder / name), (folder / name).stat().st_size) for name in names}
 
 
-def _read_folder(folder: Path, origin: Path, verify: bool) -> Bundle:
+def _read_folder(folder: Path, origin: Path, verify: bool, weights_later: bool) -> Bundle:
     sizes = _plain_files(folder)
     if MANIFEST_NAME not in sizes:
         found = _named(sorted(sizes)) if sizes else "nothing"
@@ -156,22 +157,23 @@ def _read_folder(folder: Path, origin: Path, verify: bool) -> Bundle:
     manifest = Manifest.from_json(text, str(origin / MANIFEST_NAME))
     _check_listing(manifest, sizes, origin)
     _check_graphs(manifest, folder, origin)
+    bundle = Bundle(manifest, folder, origin)
     if verify:
         check_seal(text, str(origin / MANIFEST_NAME))
-        _check_digests(manifest, folder, origin)
-    return Bundle(manifest, folder, origin)
+        _check_digests(bundle, manifest.files.keys() - ({manifest.weights} if weights_later else set()))
+    return bundle
 
 
-def _read_zip(path: Path, verify: bool) -> Bundle:
+def _read_zip(path: Path, origin: Path, verify: bool, weights_later: bool) -> Bundle:
     """ONNX Runtime maps weights from a real file, so the zip is unpacked, to a folder that goes with the Bundle."""
     folder = Path(tempfile.mkdtemp(prefix="tfexport-bundle-"))
     try:
         unpack_zip(
             path,
             folder,
-            lambda data, sizes: _check_listing(Manifest.from_json(data, f"{path}/{MANIFEST_NAME}"), sizes, path),
+            lambda data, sizes: _check_listing(Manifest.from_json(data, f"{origin}/{MANIFEST_NAME}"), sizes, origin),
         )
-        bundle = _read_folder(folder, path, verify)
+        bundle = _read_folder(folder, origin, verify, weights_later)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -207,10 +209,11 @@ def _check_listing(manifest: Manifest, sizes: Mapping[str, int], origin: Path) -
             )
 
 
-def _check_digests(manifest: Manifest, folder: Path, origin: Path) -> None:
-    for name, info in manifest.files.items():
-        if _sha256(folder / name) != info.sha256:
-            raise BundleError(f"{origin / name}: its content has changed (SHA-256 differs); copy the bundle again")
+def _check_digests(bundle: Bundle, names: Iterable[str]) -> None:
+    for name in names:
+        if _sha256(bundle.folder / name) != bundle.manifest.files[name].sha256:
+            where = bundle.origin / name
+            raise BundleError(f"{where}: its content has changed (SHA-256 differs); copy the bundle again")
 
 
 def _check_graphs(manifest: Manifest, folder: Path, origin: Path) -> None:

@@ -32,25 +32,30 @@ class Memory:
 
 @dataclass
 class InPlaceCache:
-    """Buffers of a capacity, written by the graph where each row ends; what lies behind a row's length is garbage."""
+    """Buffers of a capacity, written by the graph where each row ends; what lies behind a row's length is garbage.
+
+    A row need not lie at its own index: when beams change places, only a beam that has two heirs is copied, into the
+    place of one that has none.
+    """
 
     memory: Memory
     buffers: Array  # [2L, R or more, H, C, D]; keys and values by turns
-    lengths: npt.NDArray[np.int32]  # [R] used length of each row
+    lengths: npt.NDArray[np.int32]  # [R] used length, by place
+    places: IntArray  # [R] where each row lies in the buffers: among the K places of its sentence
     binding: Any = field(default=None, repr=False)  # what the session keeps while these arrays stay where they are
 
     @classmethod
     def empty(cls, memory: Memory, rows: int, layers: int, heads: int, head_size: int, capacity: int) -> InPlaceCache:
         dtype = memory.cross[0].dtype
         buffers = np.zeros((2 * layers, rows, heads, capacity, head_size), dtype)
-        return cls(memory, buffers, np.zeros(rows, np.int32))
+        return cls(memory, buffers, np.zeros(rows, np.int32), np.arange(rows))
 
     @property
     def capacity(self) -> int:
         return int(self.buffers.shape[3])
 
     def layer(self, index: int) -> Array:
-        """Keys or values of the live rows, [R, H, C, D], in one piece of memory."""
+        """Keys or values of the live rows by place, [R, H, C, D], in one piece of memory."""
         view: Array = self.buffers[index, : len(self.lengths)]
         return view
 
@@ -63,23 +68,48 @@ class InPlaceCache:
         shape[1], shape[3] = len(self.lengths), min(2 * self.capacity, limit)
         grown = np.zeros(shape, self.buffers.dtype)
         grown[:, :, :, :used] = self.buffers[:, : len(self.lengths), :, :used]
-        return InPlaceCache(self.memory, grown, self.lengths)
+        return InPlaceCache(self.memory, grown, self.lengths, self.places)
 
     def select(self, rows: IntArray) -> InPlaceCache:
-        """Moves only the rows that change, and of them only what is used."""
+        """Copies as few rows as it can, and of them only what is used."""
         before = len(self.lengths)
-        moved = np.flatnonzero(rows != np.arange(len(rows)))
-        if not len(moved) and len(rows) == before:
+        if np.array_equal(rows, np.arange(before)):
             return self
-        if len(moved):
-            used = int(self.lengths[rows[moved]].max())
-            self.buffers[:, moved, :, :used] = self.buffers[:, rows[moved], :, :used]
         beams = before // len(self.memory.mask)
+        sources = self.places[rows]
+        self.places, copied = _fewest_copies(sources, beams)
+        if len(copied):
+            self._copy(sources[copied], self.places[copied])
         memory = self.memory.select(rows[::beams] // beams)
         if memory is self.memory and len(rows) == before:
-            self.lengths[:] = self.lengths[rows]
             return self
-        return InPlaceCache(memory, self.buffers, self.lengths[rows])
+        return InPlaceCache(memory, self.buffers, self.lengths[: len(rows)], self.places)
+
+    def _copy(self, sources: IntArray, targets: IntArray) -> None:
+        lengths = self.lengths[sources]
+        used = int(lengths.max())
+        if np.isin(sources, targets).any():
+            self.buffers[:, targets, :, :used] = self.buffers[:, sources, :, :used]
+        else:  # row by row, without a copy between
+            for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+                self.buffers[:, target, :, :used] = self.buffers[:, source, :, :used]
+        self.lengths[targets] = lengths
+
+
+def _fewest_copies(sources: IntArray, beams: int) -> tuple[IntArray, IntArray]:
+    """sources [R']: the place that each new row continues. Returns the places of the new rows, and who must be copied.
+
+    A row stays where it is if that is among the places of its sentence and no earlier row has it.
+    """
+    count = len(sources)
+    stays = np.zeros(count, bool)
+    stays[np.unique(sources, return_index=True)[1]] = True
+    stays &= sources // beams == np.arange(count) // beams
+    free = np.ones(count, bool)
+    free[sources[stays]] = False
+    places = sources.copy()
+    places[~stays] = np.flatnonzero(free)  # both in order of sentences, as many in each
+    return places, np.flatnonzero(~stays)
 
 
 @dataclass

@@ -28,6 +28,7 @@ _EXTRAS = {
     "onnx": "export",
     "onnxscript": "export",
     "onnx_ir": "export",
+    "safetensors": "export",
     "babel": "demo",
 }
 _REASONS = {

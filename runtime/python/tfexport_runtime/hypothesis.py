@@ -26,7 +26,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The newest token of a beam, linked to what came before."""
+    """The newest token of a beam, linked to what came before. The root is what the decoder read before a hypothesis."""
 
     parent: Node | None
     token: int
@@ -35,7 +35,7 @@ class Node:
     length: int  # generated tokens; a hard prefix does not count
 
     def path(self) -> list[Node]:
-        """From the first token to this one, without the start token."""
+        """From the first token to this one, without the root."""
         nodes: list[Node] = []
         node: Node = self
         while node.parent is not None:
@@ -79,8 +79,11 @@ class SentenceSearch:
         self, beams: Sequence[int], ids: Sequence[int], log_probs: Sequence[float], totals: Sequence[float]
     ) -> list[int]:
         """Takes the 2K best candidates of the step, best first. Returns the parent beam of each new row."""
-        step = self._steps
+        step = self._steps - len(self._target.prefix_ids)
         self._steps += 1
+        if step < 0:
+            self._live = [Node(None, self._target.prefix_ids[step], 0.0, 0.0, 0)]
+            return [0] * self._options.beam_size
         if step < len(self.forced):
             self._live = [Node(self._live[0], self.forced[step], 0.0, 0.0, 0)]
             self.sums = self._padded([0.0])
@@ -151,7 +154,7 @@ class SentenceSearch:
 
 def length_limit(source: int, forced: int, options: TranslationOptions, target: Target) -> int:
     """The most tokens that may be generated for a source of that many ids; below 1 where a prefix leaves no room."""
-    limit = target.max_length - forced
+    limit = target.max_length - len(target.prefix_ids) - forced
     if options.max_length is not None:
         limit = min(limit, options.max_length)
     if options.max_length_ratio is not None:

@@ -90,6 +90,8 @@ class SourceInfo:
     start_id: TokenId
     eos_id: TokenId
     unk_id: TokenId
+    prefix_ids: TokenIds = ()  # before the text, behind the start token
+    suffix_ids: TokenIds = ()  # behind the text and the end token
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class TargetInfo:
     eos_id: TokenId
     unk_id: TokenId
     never_generated: TokenIds  # ids that the search never picks, in any mode
+    prefix_ids: TokenIds = ()  # what the decoder reads behind the start token, before every output
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,12 @@ class Manifest:
         """What the search must know of this model."""
         target, model = self.target, self.model
         return Target(
-            model.target_vocab_size, target.start_id, target.eos_id, target.never_generated, model.max_target_length
+            model.target_vocab_size,
+            target.start_id,
+            target.eos_id,
+            target.never_generated,
+            model.max_target_length,
+            target.prefix_ids,
         )
 
     def default_options(self) -> TranslationOptions:
@@ -242,7 +250,13 @@ def _contradictions(m: Manifest) -> Iterator[str]:
     ):
         ids = {name: getattr(text, name) for name in ("pad_id", "start_id", "eos_id", "unk_id")}
         yield from (f"{side}.{n} {i} is outside the vocabulary of {size}" for n, i in ids.items() if i >= size)
-    if any(i >= m.model.target_vocab_size for i in m.target.never_generated):
-        yield f"target.never_generated holds ids outside the vocabulary of {m.model.target_vocab_size}"
+    for name, held, size in (
+        ("source.prefix_ids", m.source.prefix_ids, m.model.source_vocab_size),
+        ("source.suffix_ids", m.source.suffix_ids, m.model.source_vocab_size),
+        ("target.prefix_ids", m.target.prefix_ids, m.model.target_vocab_size),
+        ("target.never_generated", m.target.never_generated, m.model.target_vocab_size),
+    ):
+        if any(i >= size for i in held):
+            yield f"{name} holds ids outside the vocabulary of {size}"
     if m.target.eos_id in m.target.never_generated:
         yield "target.never_generated holds eos_id, so nothing could end"

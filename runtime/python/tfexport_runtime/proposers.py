@@ -31,8 +31,8 @@ def make_proposer(model: StepModel[C], options: TranslationOptions, target: Targ
 
 
 def candidate_count(options: TranslationOptions, target: Target) -> int:
-    """2K: even if K of them end with `eos`, K live on."""
-    return min(2 * options.beam_size, target.vocab_size)
+    """K + 1 of each row: without `eos`, K live on."""
+    return min(options.beam_size + 1, target.vocab_size)
 
 
 class GraphCandidates(Generic[C]):

@@ -25,13 +25,18 @@ FIRST_CAPACITY = 32  # tokens that a new in-place cache holds before it is doubl
 class SessionOptions:
     """How the graphs are run."""
 
-    threads: int | None = None  # None: one for each core that the process may use
+    threads: int | None = None  # of one batch; None: one for each core that the process may use, shared by the batches
+    parallel_batches: int = 1  # batches that are translated at the same time, over one copy of the weights
     provider: Literal["cpu", "cuda"] = "cpu"
     spinning: bool = True  # threads wait actively between operators: fastest, but keeps cores busy
+    prepacking: bool = True  # False: weights stay as they lie in the file, mapped; loads at once, but runs slower
+    profile: str | None = None  # where ONNX Runtime's profiles begin; a graph's is written when the translator is gone
 
 
 def open_model(bundle: Bundle, options: SessionOptions) -> InPlaceModel | GrowingModel:
-    """Raises BundleError for graphs that do not load, UnavailableError for what is missing here."""
+    """Raises OptionError, BundleError for graphs that do not load, UnavailableError for what is missing here."""
+    if options.parallel_batches < 1 or (options.threads is not None and options.threads < 1):
+        raise OptionError("threads and parallel_batches must be at least 1")
     form = bundle.manifest.cache.form
     return InPlaceModel(bundle, options) if form == "in_place" else GrowingModel(bundle, options)
 
@@ -77,12 +82,12 @@ class InPlaceModel(_Model):
         self, tokens: IntArray, cache: InPlaceCache, bias: FloatArray, count: int
     ) -> tuple[Candidates, InPlaceCache]:
         cache, bound = self._run(tokens, cache, bias, count)
-        return Candidates(bound.scores, bound.ids), cache
+        return Candidates(bound.scores[cache.places], bound.ids[cache.places]), cache
 
     def step_logits(self, tokens: IntArray, cache: InPlaceCache) -> tuple[FloatArray, InPlaceCache]:
         cache, bound = self._run(tokens, cache, None, 1)
         logits: FloatArray = bound.binding.get_outputs()[bound.logits_place].numpy()
-        return logits, cache
+        return logits[cache.places], cache
 
     def _run(
         self, tokens: IntArray, cache: InPlaceCache, bias: FloatArray | None, count: int
@@ -91,7 +96,7 @@ class InPlaceModel(_Model):
         bound: _StepBinding | None = cache.binding
         if bound is None or bound.count != count:
             bound = cache.binding = self._bind(cache, count)
-        bound.tokens[:, 0] = tokens
+        bound.tokens[cache.places, 0] = tokens
         if bias is not None and bias is not bound.bias_now:
             bound.bias[0], bound.bias_now = bias, bias
         bound.total_length[0] = cache.lengths.max() + 1
@@ -206,12 +211,17 @@ def _session(bundle: Bundle, graph: str, options: SessionOptions) -> onnxruntime
     except ImportError as error:
         raise UnavailableError('ONNX Runtime is not installed; run: pip install "tfexport[cpu]"') from error
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = options.threads or available_cores()
+    settings.intra_op_num_threads = options.threads or max(1, available_cores() // options.parallel_batches)
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
     settings.add_session_config_entry("session.intra_op.allow_spinning", str(int(options.spinning)))
-    if graph == "encoder":  # it runs once a batch: its threads must not spin beside the decoder's
-        settings.add_session_config_entry("session.force_spinning_stop", "1")
+    settings.add_session_config_entry("session.disable_prepacking", str(int(not options.prepacking)))
+    # Long enough to wait for the next step, short enough not to stand in the way of the other graph's threads.
+    settings.add_session_config_entry("session.intra_op.spin_duration_us", "1000")
+    # Add and LayerNormalization take half the time of SkipLayerNormalization.
+    settings.add_session_config_entry("optimization.disable_specified_optimizers", "SkipLayerNormFusion")
+    if options.profile is not None:
+        settings.enable_profiling, settings.profile_file_prefix = True, f"{options.profile}-{graph}"
     provider = _PROVIDERS.get(options.provider)
     if provider is None:
         raise OptionError(f"provider must be one of {', '.join(_PROVIDERS)}, not {options.provider!r}")

@@ -55,6 +55,7 @@ class Target:
     eos_id: int
     never_generated: tuple[int, ...]
     max_length: int  # positions of the decoder: prefix and generated tokens together
+    prefix_ids: tuple[int, ...] = ()  # what the decoder reads behind `start_id` in every search; part of no hypothesis
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,29 @@ def load_tokenizer(kind: str, data: bytes, unk_id: int) -> Tokenizer:
     raise BundleError(f"unknown tokenizer kind {kind!r}; this version knows {', '.join(TOKENIZER_KINDS)}")
 
 
+def within_vocabulary(tokenizer: Tokenizer, vocab_size: int, unk_id: int) -> Tokenizer:
+    """The tokenizer for a model of so many ids: a token that the model lacks is the unknown one."""
+    return tokenizer if tokenizer.size <= vocab_size else BoundedTokenizer(tokenizer, vocab_size, unk_id)
+
+
+@dataclass(frozen=True)
+class BoundedTokenizer:
+    """A tokenizer that knows more tokens than the model."""
+
+    inner: Tokenizer
+    size: int
+    unk_id: int
+
+    def encode(self, text: str) -> list[int]:
+        return [i if i < self.size else self.unk_id for i in self.inner.encode(text)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.inner.decode(ids)
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        return self.inner.tokens(ids)
+
+
 class SentencePieceTokenizer:
     """A SentencePiece model of any type; normalisation and byte fallback are its own."""
 

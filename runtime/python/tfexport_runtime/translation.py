@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tfexport_runtime.errors import InputError, OptionError, TruncationWarning
@@ -68,9 +70,11 @@ def translate(
     texts: Sequence[str],
     options: TranslationOptions,
     prefixes: Sequence[str] | None = None,
+    parallel_batches: int = 1,
 ) -> list[Translation]:
     """The translations of the texts, in their order. `prefixes` are beginnings of the targets, one for each text.
 
+    With parallel_batches above 1 a callback is called by several threads.
     Raises OptionError before any work, and InputError for a text that is too long.
     """
     if isinstance(texts, str):
@@ -87,24 +91,33 @@ def translate(
     ]
     _check_room(requests, options, target)
     decoded: dict[int, dict[int, list[Decoded]]] = {}
-    for batch in batches(requests, options):
-        for request, hypotheses in zip(batch, search(model, batch, options, target), strict=True):
-            decoded.setdefault(request.index, {})[request.sample] = hypotheses
+    found = partial(search, model, options=options, target=target)
+    planned = list(batches(requests, options, parallel_batches))
+    with ThreadPoolExecutor(parallel_batches) as threads:
+        results = threads.map(found, planned) if parallel_batches > 1 else map(found, planned)
+        for batch, batch_results in zip(planned, results, strict=True):
+            for request, hypotheses in zip(batch, batch_results, strict=True):
+                decoded.setdefault(request.index, {})[request.sample] = hypotheses
     return [
         _translation([h for _, hs in sorted(decoded[i].items()) for h in hs], vocabularies) if i in decoded else EMPTY
         for i in range(len(texts))
     ]
 
 
-def batches(requests: Sequence[Request], options: TranslationOptions) -> Iterator[list[Request]]:
+def batches(requests: Sequence[Request], options: TranslationOptions, parallel: int = 1) -> Iterator[list[Request]]:
     """Requests of similar length together, the longest first, `max_batch_tokens` source tokens at most, beams counted.
 
-    The longest first, so that the largest buffers are asked for once.
+    The longest first, so that the largest buffers are asked for once. Where `parallel` batches run at the same time,
+    there are that many if there are requests for them.
     """
+    limit = options.max_batch_tokens
+    if parallel > 1:
+        total = sum(len(r.source) for r in requests) * options.beam_size
+        limit = min(limit, -(-total // parallel))
     batch: list[Request] = []
     for request in sorted(requests, key=lambda r: -len(r.source)):
         width = len(batch[0].source) if batch else len(request.source)
-        if batch and (len(batch) + 1) * width * options.beam_size > options.max_batch_tokens:
+        if batch and (len(batch) + 1) * width * options.beam_size > limit:
             yield batch
             batch = []
         batch.append(request)
@@ -133,10 +146,10 @@ def _source_ids(text: str, index: int, vocabularies: Vocabularies, options: Tran
 def _check_room(requests: Sequence[Request], options: TranslationOptions, target: Target) -> None:
     for request in requests:
         forced = len(request.prefix) if options.prefix_strength == 1 else 0
-        if forced >= target.max_length:
+        room = target.max_length - len(target.prefix_ids)
+        if forced >= room:
             raise InputError(
-                f"has a prefix of {forced} tokens, which leaves no room to generate; "
-                f"the model takes {target.max_length}",
+                f"has a prefix of {forced} tokens, which leaves no room to generate; the model takes {room}",
                 request.index,
             )
         if length_limit(len(request.source), forced, options, target) < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,17 @@ class Translator:
 
     def __init__(self, path: str | Path, session_options: SessionOptions | None = None, verify: bool = True) -> None:
         """verify=False skips the hashes of the files, which cost a read of the whole bundle."""
-        self.bundle = read_bundle(Path(path), verify=verify)
+        session_options = session_options or SessionOptions()
+        self.bundle = read_bundle(Path(path), verify, weights_later=True)
         self.default_options = self.bundle.manifest.default_options()
-        self._model = open_model(self.bundle, session_options or SessionOptions())
-        self._vocabularies = bundle_vocabularies(self.bundle)
         self._target = self.bundle.manifest.search_target()
+        with ThreadPoolExecutor(1) as beside:  # hashing the weights takes as long as loading the graphs
+            checked = beside.submit(self.bundle.check_weights) if verify else None
+            self._model = open_model(self.bundle, session_options)
+            self._vocabularies = bundle_vocabularies(self.bundle)
+            if checked is not None:
+                checked.result()
+        self._parallel_batches = session_options.parallel_batches
 
     def translate(
         self,
@@ -37,7 +44,13 @@ class Translator:
         Raises OptionError before any work, and InputError for a text that is too long.
         """
         return translate(
-            self._model, self._vocabularies, self._target, texts, options or self.default_options, prefixes
+            self._model,
+            self._vocabularies,
+            self._target,
+            texts,
+            options or self.default_options,
+            prefixes,
+            self._parallel_batches,
         )
 
     def options(self, changes: Mapping[str, Any]) -> TranslationOptions:
@@ -50,7 +63,7 @@ def bundle_vocabularies(bundle: Bundle) -> Vocabularies:
     return Vocabularies(
         bundle.source_tokenizer(),
         bundle.target_tokenizer(),
-        (source.start_id,) * source.add_bos,
-        (source.eos_id,) * source.add_eos,
+        (source.start_id,) * source.add_bos + source.prefix_ids,
+        (source.eos_id,) * source.add_eos + source.suffix_ids,
         manifest.model.max_source_length,
     )
