@@ -27,7 +27,9 @@ def reference_logits(weights: Weights, c: EncoderDecoderConfig, source: list[int
             c,
             f"{name}.self_attention",
             x,
-            lambda y, n=name: _attention(weights, c, f"{n}.self_attention", y, y, causal),
+            lambda y, n=name: _attention(
+                weights, c, f"{n}.self_attention", y, y, causal, "decoder_relative_bias" * bool(c.relative_buckets)
+            ),
         )
         x = _residual(
             weights,
@@ -55,7 +57,9 @@ def reference_memory(weights: Weights, c: EncoderDecoderConfig, source: list[int
             c,
             f"{name}.self_attention",
             x,
-            lambda y, n=name: _attention(weights, c, f"{n}.self_attention", y, y),
+            lambda y, n=name: _attention(
+                weights, c, f"{n}.self_attention", y, y, None, "encoder_relative_bias" * bool(c.relative_buckets)
+            ),
         )
         x = _residual(
             weights, c, f"{name}.feed_forward", x, lambda y, n=name: _feed_forward(weights, c, f"{n}.feed_forward", y)
@@ -69,11 +73,12 @@ def _embed(weights: Weights, c: EncoderDecoderConfig, name: str, ids: list[int])
         row = weights[f"{name}.tokens.weight"][token] * (math.sqrt(c.d_model) if c.scale_embedding else 1)
         if c.positions == "learned":
             row = row + weights[f"{name}.position_table"][position]
-        else:
+        elif c.positions == "sinusoidal":
             angles = [position / 10000 ** (2 * (i // 2) / c.d_model) for i in range(c.d_model)]
             row = row + torch.tensor([math.cos(a) if i % 2 else math.sin(a) for i, a in enumerate(angles)])
         rows.append(row)
-    return torch.stack(rows)
+    embedded = torch.stack(rows)
+    return _norm(weights, c, f"{name}.norm", embedded) if c.embedding_norm else embedded
 
 
 def _residual(weights: Weights, c: EncoderDecoderConfig, name: str, x: Tensor, sublayer) -> Tensor:  # type: ignore[no-untyped-def]
@@ -104,8 +109,31 @@ def _linear(weights: Weights, name: str, x: Tensor) -> Tensor:
     return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", torch.zeros(()))
 
 
+def _bucket(distance: int, buckets: int, c: EncoderDecoderConfig) -> int:
+    """T5's, of a distance of 0 or more: half of the buckets hold one distance each."""
+    exact = buckets // 2
+    if distance < exact:
+        return distance
+    share = math.log(distance / exact) / math.log(c.relative_max_distance / exact)
+    return min(buckets - 1, exact + int(share * (buckets - exact)))
+
+
+def _relative(weights: Weights, c: EncoderDecoderConfig, name: str, query: int, key: int) -> Tensor:
+    """[H]"""
+    if name.startswith("decoder"):
+        return weights[f"{name}.weight"][_bucket(max(query - key, 0), c.relative_buckets, c)]
+    half = c.relative_buckets // 2
+    return weights[f"{name}.weight"][_bucket(abs(query - key), half, c) + half * (key > query)]
+
+
 def _attention(
-    weights: Weights, c: EncoderDecoderConfig, name: str, x: Tensor, memory: Tensor, visible: Tensor | None = None
+    weights: Weights,
+    c: EncoderDecoderConfig,
+    name: str,
+    x: Tensor,
+    memory: Tensor,
+    visible: Tensor | None = None,
+    relative: str = "",
 ) -> Tensor:
     size = c.head_dim or c.d_model // c.num_heads
     q, k, v = (_linear(weights, f"{name}.{p}_proj", y) for p, y in (("q", x), ("k", memory), ("v", memory)))
@@ -113,6 +141,9 @@ def _attention(
     for h in range(c.num_heads):
         part = slice(h * size, (h + 1) * size)
         scores = q[:, part] @ k[:, part].T / math.sqrt(size)
+        if relative:
+            rows = [[_relative(weights, c, relative, i, j)[h] for j in range(len(memory))] for i in range(len(x))]
+            scores = scores + torch.tensor(rows)
         if visible is not None:
             scores = torch.where(visible, scores, torch.tensor(-1e9))
         exponentials = torch.exp(scores - scores.max(dim=1, keepdim=True).values)
@@ -122,15 +153,19 @@ def _attention(
 
 def _feed_forward(weights: Weights, c: EncoderDecoderConfig, name: str, x: Tensor) -> Tensor:
     up = _linear(weights, f"{name}.up", x)
-    if c.activation == "swiglu":
-        gate = _linear(weights, f"{name}.gate", x)
-        hidden = gate / (1 + torch.exp(-gate)) * up
-    elif c.activation == "relu":
-        hidden = up * (up > 0)
-    elif c.activation == "silu":
-        hidden = up / (1 + torch.exp(-up))
-    elif c.activation == "gelu":
-        hidden = up * 0.5 * (1 + torch.erf(up / math.sqrt(2)))
+    gates = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
+    if c.activation in gates:
+        hidden = _activation(gates[c.activation], _linear(weights, f"{name}.gate", x)) * up
     else:
-        hidden = 0.5 * up * (1 + torch.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)))
+        hidden = _activation(c.activation, up)
     return _linear(weights, f"{name}.down", hidden)
+
+
+def _activation(name: str, x: Tensor) -> Tensor:
+    if name == "relu":
+        return x * (x > 0)
+    if name == "silu":
+        return x / (1 + torch.exp(-x))
+    if name == "gelu":
+        return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))

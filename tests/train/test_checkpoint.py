@@ -27,8 +27,9 @@ def checkpoint() -> Checkpoint:
     config = EncoderDecoderConfig(
         12, 12, d_model=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, d_ff=8, max_positions=16
     )
-    source = replace(word_list(12), add_bos=True)
-    return Checkpoint(config, EncoderDecoder(config).state_dict(), source, word_list(12), {"beam_size": 3})
+    source = replace(word_list(12), add_bos=True, prefix_ids=(5, 6), suffix_ids=(7,))
+    target = replace(word_list(12), prefix_ids=(8,))
+    return Checkpoint(config, EncoderDecoder(config).state_dict(), source, target, {"beam_size": 3})
 
 
 @pytest.fixture
@@ -43,6 +44,16 @@ def test_everything_comes_back(checkpoint: Checkpoint, file: Path) -> None:
     assert loaded.weights.keys() == checkpoint.weights.keys()
     assert all(torch.equal(loaded.weights[n], w) for n, w in checkpoint.weights.items())
     assert not loaded.build_model().training
+
+
+def test_a_checkpoint_of_before_there_were_ids_around_a_text_loads(file: Path) -> None:
+    content = torch.load(file, weights_only=True)
+    for side in ("source", "target"):
+        for name in ("prefix_ids", "suffix_ids"):
+            del content[side][name]
+    torch.save(content, file)
+    assert load_checkpoint(file).source == replace(word_list(12), add_bos=True)
+    assert load_checkpoint(file).target == word_list(12)
 
 
 def test_a_tied_table_is_stored_once_and_loads_tied(checkpoint: Checkpoint, file: Path) -> None:
@@ -113,7 +124,7 @@ def test_a_pickle_with_code_is_refused_and_does_not_run(tmp_path: Path, by_torch
 def test_a_foreign_object_beside_weights_is_refused_with_a_way_out(tmp_path: Path) -> None:
     content = {"weights": {"a": torch.ones(2)}, "args": argparse.Namespace(lr=0.1), "step": np.float64(3.0)}
     torch.save(content, tmp_path / "foreign.pt")
-    with pytest.raises(CheckpointError, match="not tensors and plain values; save a state_dict instead"):
+    with pytest.raises(CheckpointError, match="not tensors and plain values; save a state_dict"):
         load_untrusted(tmp_path / "foreign.pt")
 
 
@@ -144,6 +155,8 @@ def test_a_newer_format_says_what_to_do(file: Path) -> None:
         {"config": 3},
         {"source": {"kind": "magic", "model": b"x"}},
         {"source": {"kind": "words", "model": "text"}},
+        {"source": {"kind": "words", "model": b"a", "prefix_ids": "text"}},
+        {"target": {"kind": "words", "model": b"a", "suffix_ids": (0.5,)}},
         {"weights": {"a": "text"}},
         {"weights": [1]},
         {"generation": 3},

@@ -8,6 +8,7 @@ import pytest
 
 from tfexport_train.config import PRESETS, EncoderDecoderConfig
 from tfexport_train.errors import ConfigError
+from tfexport_train.evaluate import search_target
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -31,6 +32,9 @@ def test_unknown_and_missing_keys_are_named_together() -> None:
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
         ({"norm": "batch_norm"}, "norm must be one of layer_norm, rms_norm, unbiased_layer_norm, not 'batch_norm'"),
         ({"eos_id": 0}, "eos_id must differ from pad_id"),
+        ({"relative_buckets": 7}, "relative_buckets must be 0 or an even number of at least 4, not 7"),
+        ({"relative_buckets": 32, "relative_max_distance": 16}, "relative_max_distance must be above half of"),
+        ({"activation": "glu"}, "activation must be one of relu, gelu, .*geglu_tanh, reglu, not 'glu'"),
         ({"unk_id": 10}, "unk_id 10 is outside a vocabulary of 10"),
         ({"num_decoder_layers": 0}, "num_decoder_layers must be at least 1"),
         ({"share_embeddings": True, "target_vocab_size": 12}, "share_embeddings needs equal vocabularies"),
@@ -44,6 +48,12 @@ def test_contradictions_are_refused(changes: dict[str, Any], message: str) -> No
     values = {"source_vocab_size": 10, "target_vocab_size": 10, **changes}
     with pytest.raises(ConfigError, match=message):
         EncoderDecoderConfig.from_dict(values)
+
+
+def test_the_end_token_may_start_the_decoder_too() -> None:
+    config = EncoderDecoderConfig(10, 10, start_id=2, eos_id=2)
+    assert search_target(config, 10).never_generated == (config.pad_id,)
+    assert search_target(EncoderDecoderConfig(10, 10, start_id=0), 10).never_generated == (0,)
 
 
 def test_all_problems_come_in_one_message() -> None:

@@ -10,7 +10,7 @@ import torch
 from tests.train.reference_transformer import reference_logits
 from tfexport_train.attention import GrowingCache
 from tfexport_train.config import PRESETS, EncoderDecoderConfig
-from tfexport_train.layers import Dropout, UnbiasedLayerNorm
+from tfexport_train.layers import Dropout, UnbiasedLayerNorm, relative_buckets
 from tfexport_train.model import EncoderDecoder
 
 SMALL: dict[str, Any] = {
@@ -22,6 +22,8 @@ SMALL: dict[str, Any] = {
     "max_positions": 32,
     "dropout": 0.0,
 }
+
+RELATIVE: dict[str, Any] = {"positions": "none", "relative_buckets": 8, "relative_max_distance": 10}
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in PRESETS},
@@ -36,6 +38,13 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
         {"activation": "silu", "norm_position": "post", "final_norm": False, "tie_output": False, "output_bias": True},
     ),
     "annotated, d_model 8": ("annotated", {"d_model": 8}),
+    "relative bias": ("modern-swiglu", {**RELATIVE, "activation": "geglu_tanh", "head_dim": 12}),
+    "relative bias, start is pad": ("modern-base", {**RELATIVE, "activation": "geglu", "start_id": 0}),
+    "normed embedding, start is end": (
+        "paper-base",
+        {"positions": "learned", "embedding_norm": True, "activation": "gelu", "start_id": 2},
+    ),
+    "gated relu": ("modern-base", {"activation": "reglu", "embedding_norm": True}),
 }
 
 SOURCE = [5, 9, 4, 17, 2]
@@ -80,8 +89,9 @@ def test_step_equals_the_whole_at_every_position(model: EncoderDecoder) -> None:
     assert cache.lengths.tolist() == [6, 6]
 
 
-def test_step_works_up_to_the_last_position() -> None:
-    model = small_model()
+@pytest.mark.parametrize("changes", [{}, RELATIVE], ids=["sinusoidal", "relative"])
+def test_step_works_up_to_the_last_position(changes: dict[str, Any]) -> None:
+    model = small_model("modern-base", changes)
     target = torch.arange(32)[None] % 20
     source, mask = torch.tensor([SOURCE]), torch.ones(1, 5, dtype=torch.bool)
     with torch.inference_mode():
@@ -121,8 +131,9 @@ def test_padding_changes_nothing(model: EncoderDecoder) -> None:
     torch.testing.assert_close(batch[0, : len(TARGET)], alone, atol=1e-5, rtol=1e-5)
 
 
-def test_a_source_of_padding_alone_is_finite_and_leaves_the_others_alone() -> None:
-    model = small_model()
+@pytest.mark.parametrize("changes", [{}, RELATIVE], ids=["sinusoidal", "relative"])
+def test_a_source_of_padding_alone_is_finite_and_leaves_the_others_alone(changes: dict[str, Any]) -> None:
+    model = small_model("modern-base", changes)
     source = torch.tensor([SOURCE, [0] * 5])
     with torch.inference_mode():
         batch = model(source, torch.tensor([TARGET, TARGET]))
@@ -156,6 +167,26 @@ def test_looking_at_weights_needs_no_gradient_and_keeps_the_logits(model: Encode
 def test_the_same_token_gives_other_logits_at_another_position() -> None:
     rows = logits(small_model(), SOURCE, [9] * 8)
     assert all(not torch.allclose(rows[i], rows[i + 1], atol=1e-4) for i in range(7))
+
+
+def test_relative_buckets_of_one_distance_come_first_then_wider_ones() -> None:
+    decoder = relative_buckets(32, 128, bidirectional=False).tolist()  # of offsets -128 .. 128
+    assert decoder[128 - 15 : 129] == list(range(15, -1, -1))
+    assert decoder[128 - 16] == decoder[128 - 18] == 16 < decoder[128 - 19]
+    assert decoder[:16] == [31] * 16
+    assert set(decoder[129:]) == {0}  # keys behind the query are never seen
+    encoder = relative_buckets(32, 128, bidirectional=True).tolist()
+    assert encoder[128 - 7 : 128 + 8] == [7, 6, 5, 4, 3, 2, 1, 0, 17, 18, 19, 20, 21, 22, 23]
+    assert (encoder[0], encoder[-1]) == (15, 31)
+
+
+def test_relative_bias_is_learned_with_the_rest() -> None:
+    model = small_model("modern-base", RELATIVE).train()
+    model(torch.tensor([SOURCE]), torch.tensor([TARGET])).square().sum().backward()
+    for relative in (model.encoder_relative_bias, model.decoder_relative_bias):
+        assert relative is not None
+        assert relative.weight.grad is not None
+        assert relative.weight.grad.abs().sum() > 0
 
 
 def test_tied_tables_are_one_parameter() -> None:

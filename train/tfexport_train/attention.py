@@ -48,10 +48,16 @@ class DecoderCache:
 class StepKernels(Protocol):
     """The two attentions of one cached decoding step; the exporter has its own."""
 
+    def offsets(self, cache: DecoderCache) -> Tensor:
+        """Position of each key, the new token's among them, minus that of the new token: int [R or 1, 1, P + 1]."""
+
     def cached_self_attention(
-        self, q: Tensor, k: Tensor, v: Tensor, past: KeyValue, lengths: Tensor
+        self, q: Tensor, k: Tensor, v: Tensor, past: KeyValue, lengths: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, KeyValue]:
-        """q, k, v [R, 1, M] of the new token; returns [R, 1, M] and the cache with the token in it."""
+        """q, k, v [R, 1, M] of the new token; bias [R or 1, H, 1, P + 1] is added to the scores.
+
+        Returns [R, 1, M] and the cache with the token in it.
+        """
 
     def cross_attention(self, q: Tensor, memory: KeyValue, source_mask: Tensor) -> Tensor:
         """q [R, 1, M] against [B, H, S, D]; returns [R, 1, M]."""
@@ -67,8 +73,16 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
+def offsets_between(length: int, device: torch.device) -> Tensor:
+    """Key position minus query position within one sequence: int64 [1, length, length]."""
+    position = torch.arange(length, device=device)
+    return (position - position[:, None])[None]
+
+
 def scaled_dot_product(heads: int, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0) -> Attend:
-    """PyTorch's fused attention. mask: bool, True where a query may look, broadcast to [N, H, T, S]."""
+    """PyTorch's fused attention. mask, broadcast to [N, H, T, S]: bool, True where a query may look, or float, added to
+    the scores.
+    """
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (x if x.dim() == 4 else split_heads(x, heads) for x in (q, k, v))
@@ -84,10 +98,13 @@ class RecordingAttention:
     heads: int
     weights: list[Tensor] = field(default_factory=list)  # per layer [N, H, T, S]
 
-    def attend(self, mask: Tensor) -> Attend:
+    def attend(self, mask: Tensor, bias: Tensor | None = None) -> Attend:
+        """mask: bool, True where a query may look; bias is added to the scores; both broadcast to [N, H, T, S]."""
+
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             q, k, v = (x if x.dim() == 4 else split_heads(x, self.heads) for x in (q, k, v))
             scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+            scores = scores if bias is None else scores + bias
             self.weights.append(scores.masked_fill(~mask, -torch.inf).softmax(-1).nan_to_num(0.0))
             return join_heads(self.weights[-1] @ v)
 
@@ -100,12 +117,16 @@ class GrowingCache:
 
     heads: int
 
+    def offsets(self, cache: DecoderCache) -> Tensor:
+        past = cache.self_attention[0][0].shape[2]
+        return torch.arange(-past, 1, device=cache.lengths.device)[None, None]
+
     def cached_self_attention(
-        self, q: Tensor, k: Tensor, v: Tensor, past: KeyValue, lengths: Tensor
+        self, q: Tensor, k: Tensor, v: Tensor, past: KeyValue, lengths: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, KeyValue]:
         keys = torch.cat([past[0], split_heads(k, self.heads)], dim=2)
         values = torch.cat([past[1], split_heads(v, self.heads)], dim=2)
-        attended = F.scaled_dot_product_attention(split_heads(q, self.heads), keys, values)
+        attended = F.scaled_dot_product_attention(split_heads(q, self.heads), keys, values, attn_mask=bias)
         return join_heads(attended), (keys, values)
 
     def cross_attention(self, q: Tensor, memory: KeyValue, source_mask: Tensor) -> Tensor:

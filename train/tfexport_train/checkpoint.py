@@ -5,7 +5,7 @@ Layout (a dict of plain values and tensors, read with weights_only=True):
     format          "tfexport-checkpoint"
     format_version  1
     config          EncoderDecoderConfig as a dict
-    source, target  {"kind", "model" (bytes of the tokenizer file), "add_bos", "add_eos"}
+    source, target  {"kind", "model" (bytes of the tokenizer file), "add_bos", "add_eos", "prefix_ids", "suffix_ids"}
     generation      default generation options, by the names of the runtime's TranslationOptions
     weights         state_dict of EncoderDecoder
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import pickle
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class TextSide:
     model: bytes  # the tokenizer's own file
     add_bos: bool = False  # source only: the start token before the text
     add_eos: bool = True  # source only: the end token behind it
+    prefix_ids: tuple[int, ...] = ()  # source: before the text; target: what the decoder reads behind the start token
+    suffix_ids: tuple[int, ...] = ()  # source only: behind the text and the end token
 
     def tokenizer(self, unk_id: int) -> Tokenizer:
         return load_tokenizer(self.kind, self.model, unk_id)
@@ -114,8 +116,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path}: damaged checkpoint: {error}") from error
 
 
-def load_untrusted(path: Path) -> Any:
-    """torch.load that never runs code from the file. Raises CheckpointError."""
+def load_untrusted(path: Path, allowed: Sequence[Any] = (), mapped: bool = False) -> Any:
+    """torch.load that never runs code from the file. Raises CheckpointError.
+
+    allowed: classes that may occur beside tensors and plain values, such as argparse.Namespace.
+    mapped: tensors stay in the file until they are used, where the file is of a kind that allows it.
+    """
     if not path.exists():
         raise CheckpointError(f"{path}: no such file")
     if path.is_dir():
@@ -123,12 +129,14 @@ def load_untrusted(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch comments on old and foreign files; what matters is raised below
-            return torch.load(path, map_location="cpu", weights_only=True)
+            with torch.serialization.safe_globals(list(allowed)):
+                mmap = mapped and zipfile.is_zipfile(path)
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
         if zipfile.is_zipfile(path) or "Unsupported" in str(error) or "GLOBAL" in str(error):
             raise CheckpointError(
                 f"{path}: refused: the file wants to run code or holds objects that are not tensors and plain values; "
-                "save a state_dict instead"
+                "save a state_dict where the model's class is known: torch.save(model.state_dict(), 'weights.pt')"
             ) from error
         raise CheckpointError(f"{path}: not a PyTorch file, or a damaged one") from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, IndexError, AttributeError) as error:
@@ -157,6 +165,10 @@ def read_text_side(values: Mapping[str, Any]) -> TextSide:
     side = TextSide(**values)
     if side.kind not in TOKENIZER_KINDS or not isinstance(side.model, bytes):
         raise TypeError(f"tokenizer of kind {side.kind!r}")
+    if not isinstance(side.prefix_ids, tuple) or not isinstance(side.suffix_ids, tuple):
+        raise TypeError("prefix_ids or suffix_ids that are not tuples")
+    if not all(type(i) is int for i in side.prefix_ids + side.suffix_ids):
+        raise TypeError("prefix_ids or suffix_ids that are not ids")
     return side
 
 

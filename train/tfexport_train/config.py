@@ -11,8 +11,8 @@ from tfexport_train.errors import ConfigError
 
 Norm = Literal["layer_norm", "rms_norm", "unbiased_layer_norm"]
 NormPosition = Literal["pre", "post"]
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"]
-Positions = Literal["sinusoidal", "learned"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh", "reglu"]
+Positions = Literal["sinusoidal", "learned", "none"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class EncoderDecoderConfig:
     source_vocab_size: int
     target_vocab_size: int
 
-    # Special ids. They are the tokenizers' own; `start_id` is what the decoder reads first.
+    # Special ids. They are the tokenizers' own; `start_id` is what the decoder reads first, which some models make
+    # the same as `pad_id` or `eos_id`.
     pad_id: int = 0
     start_id: int = 1
     eos_id: int = 2
@@ -36,8 +37,11 @@ class EncoderDecoderConfig:
     d_ff: int = 2048
     max_positions: int = 512  # longest source and longest target, in tokens
 
-    positions: Positions = "sinusoidal"
+    positions: Positions = "sinusoidal"  # what is added to the token embeddings
+    relative_buckets: int = 0  # T5's bias on self-attention scores: a number for each head and bucket of distances
+    relative_max_distance: int = 128  # from here on all distances share a bucket
     scale_embedding: bool = True  # token embeddings times sqrt(d_model)
+    embedding_norm: bool = False  # one more norm on embedding + position
     norm: Norm = "layer_norm"
     norm_eps: float = 1e-5
     norm_position: NormPosition = "pre"
@@ -202,10 +206,20 @@ def _value_problems(c: EncoderDecoderConfig) -> list[str]:
     for name in ("pad_id", "start_id", "eos_id", "unk_id"):
         if not 0 <= getattr(c, name) < smallest:
             problems.append(f"{name} {getattr(c, name)} is outside a vocabulary of {smallest}")
-    if c.eos_id in (c.pad_id, c.start_id):
-        problems.append("eos_id must differ from pad_id and start_id")
+    if c.eos_id == c.pad_id:
+        problems.append("eos_id must differ from pad_id")
+    problems += _relative_problems(c.relative_buckets, c.relative_max_distance)
     if c.share_embeddings and c.source_vocab_size != c.target_vocab_size:
         problems.append(
             f"share_embeddings needs equal vocabularies, not {c.source_vocab_size} and {c.target_vocab_size}"
         )
     return problems
+
+
+def _relative_problems(buckets: int, max_distance: int) -> list[str]:
+    """The encoder halves the buckets, for either direction, and halves them again, for distances of one and of many."""
+    if buckets and (buckets < 4 or buckets % 2):
+        return [f"relative_buckets must be 0 or an even number of at least 4, not {buckets}"]
+    if buckets and max_distance <= buckets // 2:
+        return [f"relative_max_distance must be above half of relative_buckets {buckets}, not {max_distance}"]
+    return []

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from tfexport_runtime.options import TranslationOptions
 from tfexport_runtime.step_model import Target
+from tfexport_runtime.tokenizer import within_vocabulary
 from tfexport_runtime.translation import Translation, Vocabularies, translate
 from tfexport_train.checkpoint import Checkpoint, TextSide
 from tfexport_train.config import EncoderDecoderConfig
@@ -29,12 +30,12 @@ class TorchTranslator:
 
     @cached_property
     def vocabularies(self) -> Vocabularies:
-        config, side = self.model.config, self.source
+        config, side, unk_id = self.model.config, self.source, self.model.config.unk_id
         return Vocabularies(
-            side.tokenizer(config.unk_id),
-            self.target.tokenizer(config.unk_id),
-            (config.start_id,) * side.add_bos,
-            (config.eos_id,) * side.add_eos,
+            within_vocabulary(side.tokenizer(unk_id), config.source_vocab_size, unk_id),
+            within_vocabulary(self.target.tokenizer(unk_id), config.target_vocab_size, unk_id),
+            (config.start_id,) * side.add_bos + side.prefix_ids,
+            (config.eos_id,) * side.add_eos + side.suffix_ids,
             config.max_positions,
         )
 
@@ -42,7 +43,7 @@ class TorchTranslator:
         self, texts: Sequence[str], options: TranslationOptions, prefixes: Sequence[str] | None = None
     ) -> list[Translation]:
         """As the runtime's Translator. Raises OptionError, and InputError for a text that is too long."""
-        target = search_target(self.model.config, self.vocabularies.target.size)
+        target = search_target(self.model.config, self.vocabularies.target.size, self.target.prefix_ids)
         with evaluating(self.model):
             return translate(TorchStepModel(self.model), self.vocabularies, target, texts, options, prefixes)
 
@@ -52,14 +53,14 @@ def translate_with_model(checkpoint: Checkpoint, texts: Sequence[str], options: 
     return [t.text for t in TorchTranslator.from_checkpoint(checkpoint).translate(texts, options)]
 
 
-def search_target(config: EncoderDecoderConfig, tokens: int) -> Target:
+def search_target(config: EncoderDecoderConfig, tokens: int, prefix_ids: tuple[int, ...] = ()) -> Target:
     """What the search must know of this model; `tokens` is the size of the target tokenizer.
 
     Never generated: padding, the start token, and the ids of a padded vocabulary that stand for nothing.
     """
     nothing = range(tokens, config.target_vocab_size)
     never = tuple(sorted({config.pad_id, config.start_id, *nothing} - {config.eos_id}))
-    return Target(config.target_vocab_size, config.start_id, config.eos_id, never, config.max_positions)
+    return Target(config.target_vocab_size, config.start_id, config.eos_id, never, config.max_positions, prefix_ids)
 
 
 def greedy(options: TranslationOptions) -> TranslationOptions:

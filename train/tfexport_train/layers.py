@@ -76,9 +76,9 @@ def sinusoidal_table(length: int, features: int) -> Tensor:
 
 
 class Embedding(nn.Module):
-    """Token embedding, scaled, plus position, then dropout."""
+    """Token embedding, scaled, plus position, normed if the configuration says so, then dropout."""
 
-    position_table: Tensor
+    position_table: Tensor | None
 
     def __init__(self, config: EncoderDecoderConfig, vocab_size: int) -> None:
         super().__init__()
@@ -87,14 +87,52 @@ class Embedding(nn.Module):
         if config.positions == "learned":
             self.position_table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         else:
-            table = sinusoidal_table(config.max_positions, config.d_model)
+            sinusoidal = config.positions == "sinusoidal"
+            table = sinusoidal_table(config.max_positions, config.d_model) if sinusoidal else None
             self.register_buffer("position_table", table, persistent=False)
+        self.norm = make_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
     def forward(self, ids: Tensor, positions: Tensor) -> Tensor:
         """ids int64 [N, T]; positions int, broadcast to [N, T]. Returns [N, T, d_model]."""
-        embedded: Tensor = self.dropout(self.tokens(ids) * self.scale + F.embedding(positions, self.position_table))
-        return embedded
+        embedded: Tensor = self.tokens(ids) * self.scale
+        if self.position_table is not None:
+            embedded = embedded + F.embedding(positions, self.position_table)
+        out: Tensor = self.dropout(self.norm(embedded))
+        return out
+
+
+def relative_buckets(buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
+    """The bucket of each offset -max_distance .. max_distance, key position minus query position; int64.
+
+    Raffel et al. 2020, section 2.1: a bucket for each of the first distances, then wider ones, on a logarithmic scale
+    up to `max_distance`. Keys behind the query have a half of the buckets to themselves, or share that of distance 0.
+    """
+    offset = torch.arange(-max_distance, max_distance + 1, device="cpu")  # a constant, even in a module without memory
+    directed = buckets // 2 if bidirectional else buckets
+    distance = offset.abs() if bidirectional else (-offset).clamp_min(0)
+    exact = directed // 2
+    share = torch.log(distance.clamp_min(1).float() / exact) / math.log(max_distance / exact)
+    wide = (exact + (share * (directed - exact)).long()).clamp_max(directed - 1)
+    return torch.where(distance < exact, distance, wide) + directed * (bidirectional & (offset > 0))
+
+
+class RelativeBias(nn.Module):
+    """T5's relative positions: what a head adds to a score, by the distance of key and query. One for all layers."""
+
+    buckets: Tensor
+
+    def __init__(self, config: EncoderDecoderConfig, bidirectional: bool) -> None:
+        super().__init__()
+        self.reach = config.relative_max_distance
+        self.weight = nn.Parameter(torch.empty(config.relative_buckets, config.num_heads))
+        table = relative_buckets(config.relative_buckets, self.reach, bidirectional)
+        self.register_buffer("buckets", table, persistent=False)
+
+    def forward(self, offsets: Tensor) -> Tensor:
+        """offsets int [N, T, S], key position minus query position -> [N, H, T, S]."""
+        bucket = F.embedding(offsets.clamp(-self.reach, self.reach) + self.reach, self.buckets[:, None])[..., 0]
+        return F.embedding(bucket, self.weight).movedim(-1, 1)
 
 
 class MultiHeadAttention(nn.Module):
@@ -125,12 +163,11 @@ class FeedForward(nn.Module):
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
         self.up = nn.Linear(config.d_model, config.d_ff, config.feed_forward_bias)
-        self.gate = (
-            nn.Linear(config.d_model, config.d_ff, config.feed_forward_bias) if config.activation == "swiglu" else None
-        )
+        gated = config.activation in _GATES
+        self.gate = nn.Linear(config.d_model, config.d_ff, config.feed_forward_bias) if gated else None
         self.down = nn.Linear(config.d_ff, config.d_model, config.feed_forward_bias)
         self.dropout = Dropout(config.activation_dropout)
-        self.activation = _ACTIVATIONS[config.activation]
+        self.activation = {**_ACTIVATIONS, **_GATES}[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.up(x)
@@ -144,7 +181,13 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
-    "swiglu": F.silu,  # Shazeer 2020: SiLU(x W) * (x V)
+}
+# Shazeer 2020, "GLU Variants Improve Transformer": f(x W) * (x V)
+_GATES = {
+    "swiglu": _ACTIVATIONS["silu"],
+    "geglu": _ACTIVATIONS["gelu"],
+    "geglu_tanh": _ACTIVATIONS["gelu_tanh"],
+    "reglu": _ACTIVATIONS["relu"],
 }
 
 

@@ -20,11 +20,12 @@ from tfexport_train.attention import (
     KeyValue,
     RecordingAttention,
     StepKernels,
+    offsets_between,
     scaled_dot_product,
     split_heads,
 )
 from tfexport_train.config import EncoderDecoderConfig
-from tfexport_train.layers import Embedding, FeedForward, MultiHeadAttention, Residual, make_norm
+from tfexport_train.layers import Embedding, FeedForward, MultiHeadAttention, RelativeBias, Residual, make_norm
 
 
 class EncoderLayer(nn.Module):
@@ -66,12 +67,13 @@ class DecoderLayer(nn.Module):
         lengths: Tensor,
         source_mask: Tensor,
         kernels: StepKernels,
+        bias: Tensor | None,
     ) -> tuple[Tensor, KeyValue]:
-        """x [R, 1, d_model] of the newest token."""
+        """x [R, 1, d_model] of the newest token; bias as in StepKernels."""
         present: list[KeyValue] = []
 
         def attend_self(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            attended, with_token = kernels.cached_self_attention(q, k, v, past, lengths)
+            attended, with_token = kernels.cached_self_attention(q, k, v, past, lengths, bias)
             present.append(with_token)
             return attended
 
@@ -96,6 +98,8 @@ class EncoderDecoder(nn.Module):
         self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         self.encoder_norm = make_norm(config) if config.final_norm else nn.Identity()
         self.decoder_norm = make_norm(config) if config.final_norm else nn.Identity()
+        self.encoder_relative_bias = RelativeBias(config, bidirectional=True) if config.relative_buckets else None
+        self.decoder_relative_bias = RelativeBias(config, bidirectional=False) if config.relative_buckets else None
         self.output = nn.Linear(config.d_model, config.target_vocab_size, config.output_bias)
         if config.share_embeddings:
             self.target_embedding.tokens.weight = self.source_embedding.tokens.weight
@@ -105,12 +109,16 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Tensor, source_mask: Tensor, attend: Attend | None = None) -> Tensor:
         """source int64 [B, S], source_mask bool [B, S] (True on real tokens) -> [B, S, d_model]."""
-        attend = attend or self._attend(source_mask[:, None, None])
+        attend = attend or self._attend(source_mask[:, None, None], bias=self.encoder_bias(source.shape[1]))
         x = self.source_embedding(source, torch.arange(source.shape[1], device=source.device))
         for layer in self.encoder_layers:
             x = layer(x, attend)
         out: Tensor = self.encoder_norm(x)
         return out
+
+    def encoder_bias(self, length: int) -> Tensor | None:
+        """What relative positions add to the encoder's self-attention scores: [1, H, length, length]."""
+        return _bias_within(self.encoder_relative_bias, length)
 
     def decode(self, memory: Tensor, source_mask: Tensor, target: Tensor) -> Tensor:
         """Teacher forcing: target int64 [B, T], beginning with the start token -> logits [B, T, V].
@@ -126,7 +134,7 @@ class EncoderDecoder(nn.Module):
 
         A loss projects only the positions it counts; with a large vocabulary that product is most of the work.
         """
-        attend_self = self._attend(causal=True)
+        attend_self = self._attend(causal=True, bias=_bias_within(self.decoder_relative_bias, target.shape[1]))
         attend_cross = self._attend(source_mask[:, None, None])
         return self._decode(memory, target, attend_self, attend_cross)
 
@@ -158,10 +166,14 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Tensor, DecoderCache]:
         """The newest token of every row, int64 [R, 1] -> logits [R, V] of the next one, and the cache after it."""
         kernels = kernels or GrowingCache(self.config.num_heads)
+        relative = self.decoder_relative_bias
+        bias = relative(kernels.offsets(cache)) if relative is not None else None
         x = self.target_embedding(tokens, cache.lengths[:, None])
         present = []
         for layer, past, memory in zip(self.decoder_layers, cache.self_attention, cache.cross_attention, strict=True):
-            x, with_token = cast(DecoderLayer, layer).step(x, past, memory, cache.lengths, cache.source_mask, kernels)
+            x, with_token = cast(DecoderLayer, layer).step(
+                x, past, memory, cache.lengths, cache.source_mask, kernels, bias
+            )
             present.append(with_token)
         logits: Tensor = self.output(self.decoder_norm(x)[:, 0])
         return logits, DecoderCache(cache.lengths + 1, present, cache.cross_attention, cache.source_mask)
@@ -174,8 +186,9 @@ class EncoderDecoder(nn.Module):
         length = target.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()
         encoder, decoder, cross = (RecordingAttention(heads) for _ in range(3))
-        memory = self.encode(source, real, encoder.attend(mask))
-        self._decode(memory, target, decoder.attend(causal), cross.attend(mask))
+        memory = self.encode(source, real, encoder.attend(mask, self.encoder_bias(source.shape[1])))
+        bias = _bias_within(self.decoder_relative_bias, length)
+        self._decode(memory, target, decoder.attend(causal, bias), cross.attend(mask))
         return AttentionWeights(encoder.weights, decoder.weights, cross.weights)
 
     def _decode(self, memory: Tensor, target: Tensor, attend_self: Attend, attend_cross: Attend) -> Tensor:
@@ -185,7 +198,11 @@ class EncoderDecoder(nn.Module):
         out: Tensor = self.decoder_norm(x)
         return out
 
-    def _attend(self, mask: Tensor | None = None, causal: bool = False) -> Attend:
+    def _attend(self, mask: Tensor | None = None, causal: bool = False, bias: Tensor | None = None) -> Attend:
+        """bias [1, H, T, S] of relative positions; the mask then becomes a part of it."""
+        if bias is not None:
+            visible = torch.ones_like(bias, dtype=torch.bool).tril() if mask is None else mask
+            mask, causal = bias.masked_fill(~visible, -torch.inf), False
         dropout = self.config.attention_dropout if self.training else 0.0
         return scaled_dot_product(self.config.num_heads, mask, causal, dropout)
 
@@ -204,6 +221,14 @@ class EncoderDecoder(nn.Module):
                 nn.init.xavier_uniform_(parameter)
             elif name.endswith(("proj.bias", "up.bias", "gate.bias", "down.bias", "output.bias")):
                 nn.init.zeros_(parameter)
+
+
+def _bias_within(relative: nn.Module | None, length: int) -> Tensor | None:
+    """[1, H, length, length]"""
+    if relative is None:
+        return None
+    bias: Tensor = relative(offsets_between(length, next(relative.parameters()).device))
+    return bias
 
 
 @dataclass(frozen=True)
