@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tfexport.cold_start import ColdStart
+from tfexport.operator_profile import OperatorTime, profile_step
 from tfexport.samples import sample_texts
 from tfexport_runtime.errors import InputError, TfexportError
 from tfexport_runtime.line_stream import read_lines
@@ -33,6 +34,7 @@ class BenchOptions:
     sentences: int = 32  # how many are translated one by one, and how many make up the batch
     repeats: int = 5  # of the batch and of the comparison
     forced_tokens: int = 64  # length of the comparison, or the model's limit if that is less
+    profile: bool = False  # also which operators a decoding step's time goes to
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class BenchReport:
     cold_start: ColdStart
     speeds: tuple[Speed, ...]
     comparison: Comparison | None
+    profile: tuple[OperatorTime, ...] | None  # of a greedy step at batch 1
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,7 +99,17 @@ def bench_bundle(
     if options.checkpoint is not None:
         on_stage("against PyTorch")
         comparison = _compare(translator, options.checkpoint, texts[0], threads, options)
-    return BenchReport(_machine(threads), size_on_disk(path), cold, tuple(speeds), comparison)
+    operators = None
+    if options.profile:
+        on_stage("operators of a step")
+        operators = profile_step(path, texts[0], _forced(translator, options), threads)
+    return BenchReport(_machine(threads), size_on_disk(path), cold, tuple(speeds), comparison, operators)
+
+
+def _forced(translator: Translator, options: BenchOptions) -> TranslationOptions:
+    """Greedy, exactly as many tokens as wanted, or as the model can give if that is less."""
+    tokens = min(options.forced_tokens, translator.bundle.manifest.model.max_target_length - 1)
+    return TranslationOptions(min_length=tokens, max_length=tokens, max_length_ratio=None)
 
 
 def _texts(translator: Translator, options: BenchOptions) -> list[str]:
@@ -153,8 +166,8 @@ def _compare(
     from tfexport_train.evaluate import TorchTranslator
 
     checkpoint = load_checkpoint(checkpoint_path)
-    tokens = min(options.forced_tokens, translator.bundle.manifest.model.max_target_length - 1)
-    forced = TranslationOptions(min_length=tokens, max_length=tokens, max_length_ratio=None)
+    forced = _forced(translator, options)
+    tokens = forced.min_length
     torch_threads = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx_ir as ir
 import pytest
 import torch
 
@@ -18,7 +19,10 @@ from tfexport_train.checkpoint import Checkpoint
 @pytest.fixture(scope="module")
 def report(tiny_bundle: Path, tiny_checkpoint_file: Path) -> BenchReport:
     return bench_bundle(
-        tiny_bundle, BenchOptions(checkpoint=tiny_checkpoint_file, threads=1, sentences=3, repeats=2, forced_tokens=12)
+        tiny_bundle,
+        BenchOptions(
+            checkpoint=tiny_checkpoint_file, threads=1, sentences=3, repeats=2, forced_tokens=12, profile=True
+        ),
     )
 
 
@@ -58,6 +62,18 @@ def test_every_search_is_measured_alone_and_in_a_batch(report: BenchReport) -> N
         assert 0 < speed.token_p50 <= speed.token_p95
         assert speed.token_p50 <= speed.sentence_p50 <= speed.sentence_p95
         assert speed.tokens_per_second > 0
+
+
+def test_profile_names_the_operators_of_the_graph_and_adds_up(report: BenchReport, tiny_bundle: Path) -> None:
+    assert report.profile is not None
+    calls = {row.operator: row.calls for row in report.profile}
+    decoder = ir.load(tiny_bundle / "decoder.onnx")
+    layers = sum(node.op_type == "GroupQueryAttention" for node in decoder.graph)
+    assert calls["GroupQueryAttention"] == layers > 0
+    assert sum(row.share for row in report.profile) == pytest.approx(1, abs=0.25)  # medians need not add up
+    assert [row.milliseconds for row in report.profile] == sorted(
+        (r.milliseconds for r in report.profile), reverse=True
+    )
 
 
 def test_size_is_that_of_all_files(report: BenchReport, tiny_bundle: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from tfexport.cli.console import megabytes, note, print_json, print_table
 
 if TYPE_CHECKING:
     from tfexport.bench import BenchReport, Comparison, Speed
+    from tfexport.operator_profile import OperatorTime
 
 
 def bench(
@@ -22,12 +24,13 @@ def bench(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; all cores of the process if not given.")] = None,
     sentences: Annotated[int, typer.Option(min=1, help="How many are translated, one by one and as a batch.")] = 32,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of the batch and of the comparison.")] = 5,
+    profile: Annotated[bool, typer.Option("--profile", help="Also the operators that a step's time goes to.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure load time, latency, throughput, memory and size on this machine."""
     from tfexport.bench import BenchOptions, bench_bundle
 
-    options = BenchOptions(checkpoint, text, threads, sentences, repeats)
+    options = BenchOptions(checkpoint, text, threads, sentences, repeats, profile=profile)
     report = bench_bundle(bundle, options, on_stage=lambda stage: note(f"measuring: {stage}"))
     if as_json:
         print_json(report.to_dict())
@@ -49,11 +52,18 @@ def _show(report: BenchReport) -> None:
     print_table("Speed", header, [_speed_row(speed) for speed in report.speeds])
     if report.comparison:
         _show_comparison(report.comparison)
+    if report.profile:
+        _show_profile(report.profile)
 
 
 def _speed_row(speed: Speed) -> list[str]:
     times = (speed.sentence_p50, speed.sentence_p95, speed.token_p50, speed.token_p95)
     return [speed.search, str(speed.batch), *(f"{t:.2f}" for t in times), f"{speed.tokens_per_second:.0f}"]
+
+
+def _show_profile(operators: Sequence[OperatorTime]) -> None:
+    rows = [[o.operator, str(o.calls or ""), f"{o.milliseconds:.3f}", f"{100 * o.share:.1f}"] for o in operators]
+    print_table("A decoding step, greedy, one sentence", ["operator", "calls", "ms", "per cent"], rows)
 
 
 def _show_comparison(comparison: Comparison) -> None:
