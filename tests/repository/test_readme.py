@@ -1,4 +1,4 @@
-"""What README and CONTRIBUTING show can be typed as it stands."""
+"""What README, CONTRIBUTING and docs show can be typed as it stands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import tomllib
 import pytest
 
 from tests.repository.shown_commands import ROOT, assert_command_exists, make_targets
+
+DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
 
 
 def shown(document: str) -> list[str]:
@@ -21,7 +23,7 @@ def shown(document: str) -> list[str]:
 def commands(program: str) -> list[tuple[str, str]]:
     parts = [
         (document, part.removeprefix(".venv/bin/"))
-        for document in ("README.md", "CONTRIBUTING.md")
+        for document in ("README.md", "CONTRIBUTING.md", *DOCS)
         for line in shown(document)
         for part in re.split(r" \| | && ", line)
     ]

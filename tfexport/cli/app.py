@@ -10,6 +10,7 @@ import typer
 from tfexport.cli.bench import bench
 from tfexport.cli.demo import demo
 from tfexport.cli.export import export
+from tfexport.cli.import_ import import_
 from tfexport.cli.init import init
 from tfexport.cli.inspect import inspect
 from tfexport.cli.package import package
@@ -31,6 +32,12 @@ app = typer.Typer(
 
 app.command(epilog="Example: tfexport train train/configs/dates.yaml --output run")(train)
 app.command(epilog="Example: tfexport init train/configs/dates.yaml -o run/untrained.pt")(init)
+app.command(
+    name="import",
+    epilog="Example: tfexport import model.pt -o ckpt.pt --set heads=8 --ids\n\n"
+    "Your class decides what is open: tfexport import model.pt -o ckpt.pt --reference my:make\n\n"
+    "Names of your own: tfexport import model.pt --key-map map.yaml --explain",
+)(import_)
 app.command(epilog="Example: tfexport export run/ckpt.pt -o bundle")(export)
 app.command(epilog="Example: tfexport verify bundle run/ckpt.pt --text in.txt --reference out.txt")(verify)
 app.command(epilog="Example: tfexport translate bundle --beam-size 5 < in.txt > out.txt")(translate)

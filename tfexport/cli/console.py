@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from tfexport.agreement import Agreement, SearchAgreement
     from tfexport.parity import ParityReport
 
 
@@ -75,6 +76,29 @@ def show_parity(report: ParityReport) -> None:
     print_table("Parity with PyTorch", ["what", "worst", "limit", "compared", "", "where"], rows)
     if report.quality:
         print_table("Quality", ["", ""], [[name, f"{value:.2f}"] for name, value in report.quality.items()])
+    if report.agreement:
+        show_agreement(report.agreement)
+
+
+def show_agreement(agreement: Agreement) -> None:
+    """Tokens of a reduced precision beside those of float32, and the noisiest layers."""
+    from tfexport.agreement import SHOWN_LAYERS
+
+    header = ["search", "the same tokens", "first other step: median", "earliest"]
+    searches = [_agreement_row(search) for search in agreement.searches]
+    forced = f"next token behind float32's translation so far, {agreement.compared} positions"
+    print_table("Agreement with float32", header, [*searches, [forced, _percent(agreement.positions), "", ""]])
+    rows = [[layer.weight, layer.graph, f"{layer.decibels:.1f}"] for layer in agreement.layers[:SHOWN_LAYERS]]
+    print_table("Noisiest products: candidates for --keep-float", ["weight", "graph", "signal to noise, dB"], rows)
+
+
+def _agreement_row(search: SearchAgreement) -> list[str]:
+    steps = ["" if step is None else f"{step:g}" for step in (search.median, search.earliest)]
+    return [search.search, _percent(search.same), *steps]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def print_json(value: object) -> None:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tfexport.cli.console import megabytes, note, show_parity
+from tfexport.cli.console import megabytes, note, print_json, show_parity, warn
+from tfexport.cli.import_flags import import_options, with_import_flags
+
+if TYPE_CHECKING:
+    from tfexport.export import ExportOptions
+    from tfexport_train.checkpoint import Checkpoint
 
 
+@with_import_flags
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="ckpt.pt of a training run.")],
+    checkpoint: Annotated[Path, typer.Argument(help="ckpt.pt of a training run, or a checkpoint of another kind.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Bundle to write: a folder, or a file with --zip.")],
     ops: Annotated[
         Literal["ort", "portable"],
         typer.Option(help="ort: ONNX Runtime's fused operators, fastest. portable: standard ONNX operators only."),
     ] = "ort",
     precision: Annotated[
-        Literal["fp32", "int8", "int8-weight", "int4"],
-        typer.Option(help="Of the weights; int8 computes in 8 bits as well. Anything but fp32 may change tokens."),
+        Literal["fp32", "int8", "int8-weight", "int4", "auto"],
+        typer.Option(
+            help="Of the weights; int8 computes in 8 bits as well; auto is the best measured for --target. "
+            "Anything but fp32 may change tokens."
+        ),
     ] = "fp32",
+    target: Annotated[
+        Literal["cpu", "web", "arm", "cuda"] | None,
+        typer.Option(help="Where the bundle will run; anywhere if not given. Decides what auto means."),
+    ] = None,
     keep_float: Annotated[
         list[str] | None, typer.Option(help="Pattern of weight names that stay in float; give it again for more.")
     ] = None,
@@ -30,32 +44,78 @@ def export(
     max_bleu_loss: Annotated[
         float | None, typer.Option(help="With --reference: refuse a bundle that loses more BLEU than this.")
     ] = None,
+    extra: Annotated[
+        Literal["attention"] | None,
+        typer.Option("--with", help="attention: the decoder also gives what each token looks at in the source."),
+    ] = None,
     opset: Annotated[int, typer.Option(help="Version of the standard operators.")] = 18,
     zipped: Annotated[bool, typer.Option("--zip", help="One uncompressed file instead of a folder.")] = False,
     text: Annotated[Path | None, typer.Option(help="Source text for the parity check, one a line.")] = None,
     reference: Annotated[Path | None, typer.Option(help="Translations of --text, to give BLEU and chrF.")] = None,
+    layout: Annotated[
+        Literal["bundle", "optimum"],
+        typer.Option(help="optimum: a folder for Optimum and transformers.js, of a Hugging Face checkpoint."),
+    ] = "bundle",
     force: Annotated[bool, typer.Option("--force", help="Replace a bundle that is there already.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+    *,
+    importing: Mapping[str, Any],
 ) -> None:
     """Write a bundle and prove that it gives the same tokens as PyTorch.
 
     A bundle that fails the check is not written, and the exit status is 3.
     """
+    from tfexport.checkpoints import open_checkpoint
     from tfexport.export import ExportOptions, export_bundle
     from tfexport_runtime.line_stream import read_lines
-    from tfexport_train.checkpoint import load_checkpoint
 
     options = ExportOptions(
         operators=ops,
         opset=opset,
+        target=target,
         precision=precision,
         keep_float=tuple(keep_float or ()),
         full_range=full_range,
+        attention=extra == "attention",
         max_bleu_loss=max_bleu_loss,
         zip=zipped,
         texts=read_lines(text) if text else None,
         references=read_lines(reference) if reference else None,
         force=force,
     )
-    report = export_bundle(load_checkpoint(checkpoint), output, options, progress=lambda stage: note(f"{stage} ..."))
-    show_parity(report.parity)
+    imported = open_checkpoint(checkpoint, import_options(checkpoint, importing))
+    for remark in imported.notes:
+        warn(remark)
+    if layout == "optimum":
+        _export_optimum(checkpoint, imported.checkpoint, output, options, as_json)
+        return
+    report = export_bundle(imported.checkpoint, output, options, progress=lambda stage: note(f"{stage} ..."))
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        if precision == "auto" or target is not None:
+            typer.echo(str(report.choice))
+        show_parity(report.parity)
     note(f"wrote {output}, {megabytes(report.bytes)}; next: tfexport translate {output} < in.txt")
+
+
+def _export_optimum(
+    original: Path, checkpoint: Checkpoint, output: Path, options: ExportOptions, as_json: bool
+) -> None:
+    from tfexport.errors import ExportError
+    from tfexport.layouts.optimum import OptimumOptions, export_optimum
+
+    given = {
+        "--precision": options.precision != "fp32",
+        "--target": options.target is not None,
+        "--zip": options.zip,
+        "--text": options.texts is not None,
+        "--with": options.attention,
+        "--json": as_json,
+    }
+    if needless := [flag for flag, is_given in given.items() if is_given]:
+        raise ExportError(f"--layout optimum is in float32 and standard operators; leave out {', '.join(needless)}")
+    wanted = OptimumOptions(options.opset, options.force)
+    report = export_optimum(original, checkpoint, output, wanted, progress=lambda stage: note(f"{stage} ..."))
+    show_parity(report.parity)
+    note(f"wrote {output}, {megabytes(report.bytes)}; load it with ORTModelForSeq2SeqLM or transformers.js")

@@ -1,25 +1,65 @@
-"""`tfexport inspect BUNDLE`."""
+"""`tfexport inspect BUNDLE` or `tfexport inspect CKPT`."""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tfexport.cli.checkpoint_view import imported_json, missing_json, show_imported, show_missing
 from tfexport.cli.console import megabytes, print_json, print_table
+from tfexport.cli.import_flags import import_options, with_import_flags
 
 if TYPE_CHECKING:
     from tfexport_runtime.bundle import Bundle
     from tfexport_runtime.manifest import GraphInfo
 
 
+@with_import_flags
 def inspect(
-    bundle: Annotated[Path, typer.Argument(help="Folder or zip of a bundle.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest and the operators as JSON.")] = False,
+    path: Annotated[Path, typer.Argument(metavar="BUNDLE_OR_CKPT", help="A bundle, or a checkpoint of any kind.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    *,
+    importing: Mapping[str, Any],
 ) -> None:
-    """Show what is in a bundle: model, graphs, operators, tokenizers, files, parity."""
+    """Show what is in a bundle: model, graphs, operators, tokenizers, files, parity.
+
+    Of a checkpoint: its kind, the configuration that it would be exported with, its shapes, and what is missing.
+    """
+    if _is_checkpoint(path):
+        _inspect_checkpoint(path, importing, as_json)
+    else:
+        _inspect_bundle(path, as_json)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """PyTorch's files are zips as well; they hold data.pkl in a folder."""
+    if path.is_dir():
+        return not (path / "bundle.json").exists() and not (path / "encoder.onnx").exists()
+    if not path.is_file() or path.suffix == ".zip":
+        return False
+    if not zipfile.is_zipfile(path):
+        return True
+    with zipfile.ZipFile(path) as archive:
+        return "bundle.json" not in archive.namelist()
+
+
+def _inspect_checkpoint(path: Path, importing: Mapping[str, Any], as_json: bool) -> None:
+    from tfexport.checkpoints import open_checkpoint
+    from tfexport.checkpoints.imported import MissingFacts
+
+    try:
+        imported = open_checkpoint(path, import_options(path, importing))
+    except MissingFacts as error:
+        print_json(missing_json(error)) if as_json else show_missing(error)
+        return
+    print_json(imported_json(imported)) if as_json else show_imported(imported)
+
+
+def _inspect_bundle(bundle: Path, as_json: bool) -> None:
     from tfexport_runtime.bundle import read_bundle
 
     opened = read_bundle(bundle)

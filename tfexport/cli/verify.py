@@ -42,7 +42,7 @@ def verify(
     note(f"comparing {bundle} with {checkpoint} ...")
     report = verify_bundle(read_bundle(bundle), load_checkpoint(checkpoint), options)
     if as_json:
-        print_json(report.to_dict())
+        print_json(report.to_dict(complete=True))
     else:
         show_parity(report)
     if not report.passed:

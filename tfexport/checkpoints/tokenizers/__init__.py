@@ -1,0 +1,1 @@
+"""Tokenizers of other toolkits as ours: the same ids for the same text."""
