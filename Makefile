@@ -3,8 +3,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+PEERS := .venv-peers/installed
+CPP := runtime/cpp/build
 
-.PHONY: setup demo test web web-test cpp cpp-test lint format bench clean
+.PHONY: setup demo test web web-build web-test cpp cpp-test cpp-check lint format bench bench-peers clean
 
 setup: $(STAMP)
 
@@ -21,25 +23,47 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	@$(BIN)/tfexport demo --output demo
 
+# Builds and tests the C++ runtime as well, where a compiler is there and what it needs is to be had.
 test: $(STAMP)
+	@if command -v cmake >/dev/null && command -v c++ >/dev/null; then runtime/cpp/get_dependencies.sh $(CPP)/dependencies \
+		|| echo "the C++ runtime is not tested: what it needs is not to be had here"; fi
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-# The web runtime: packages, compiler, and the page in a real browser where Chromium is installed.
-web:
+# The translator page of a bundle, in a browser at the address that is printed. Needs Node 20 or newer.
+# For example: make web WEB_BUNDLE=bundle
+WEB_BUNDLE ?= demo/bundle
+web: $(STAMP) web-build
+	@[ "$(WEB_BUNDLE)" != demo/bundle ] || [ -d demo/bundle ] || $(MAKE) --no-print-directory demo
+	@$(BIN)/tfexport serve-web $(WEB_BUNDLE)
+
+# What the page and the command of Node are made of; `make test` tests them where this was run.
+web-build:
 	@npm ci --silent --no-audit --no-fund --prefix runtime/web
 	@npm run --silent --prefix runtime/web build
 
-web-test: $(STAMP) web
-	@TFEXPORT_BROWSER_TESTS=1 $(BIN)/python -m pytest tests/web
+web-test: $(STAMP) web-build
+	@$(BIN)/python -m pytest tests/web
 
-# The C++ runtime. On Debian and Ubuntu: apt-get install cmake g++ nlohmann-json3-dev libsentencepiece-dev
+# The C++ runtime: fetches what it needs and builds. Needs cmake and a C++17 compiler; on Debian and Ubuntu:
+# apt-get install cmake g++ nlohmann-json3-dev libsentencepiece-dev pkg-config
 cpp:
-	@runtime/cpp/get_dependencies.sh runtime/cpp/build/dependencies
-	@cmake -S runtime/cpp -B runtime/cpp/build/main -DONNXRUNTIME_ROOT=$(CURDIR)/runtime/cpp/build/dependencies
-	@cmake --build runtime/cpp/build/main
+	@runtime/cpp/get_dependencies.sh $(CPP)/dependencies
+	@cmake -S runtime/cpp -B $(CPP)/main -DONNXRUNTIME_ROOT=$(CURDIR)/$(CPP)/dependencies \
+		-DSENTENCEPIECE_ROOT=$(CURDIR)/$(CPP)/dependencies -DCMAKE_PREFIX_PATH=$(CURDIR)/$(CPP)/dependencies/usr
+	@cmake --build $(CPP)/main --parallel $$(nproc)
 
 cpp-test: $(STAMP) cpp
 	@$(BIN)/python -m pytest tests/cpp
+
+# Sanitizers, fuzzing, and arm64 under emulation, with a bundle of random weights; says what it leaves out.
+cpp-check: $(CPP)/bundle/bundle.json
+	@tests/cpp/sanitize.sh $(CPP)/bundle
+	@tests/cpp/arm64.sh $(CPP)/bundle
+
+$(CPP)/bundle/bundle.json: $(STAMP)
+	@runtime/cpp/get_dependencies.sh $(CPP)/dependencies
+	@$(BIN)/tfexport init train/configs/dates.yaml -o $(CPP)/untrained.pt
+	@$(BIN)/tfexport export $(CPP)/untrained.pt -o $(CPP)/bundle --force
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
@@ -50,13 +74,22 @@ format: $(STAMP)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-# The speed of an untrained Transformer-base; BENCH_CONFIG chooses another shape.
-BENCH_CONFIG ?= train/configs/base.yaml
-bench: $(STAMP)
-	@$(BIN)/tfexport init $(BENCH_CONFIG) -o run/bench/ckpt.pt
-	@$(BIN)/tfexport export run/bench/ckpt.pt -o run/bench/bundle --force
-	@$(BIN)/tfexport bench run/bench/bundle --checkpoint run/bench/ckpt.pt
+# Against other ways to run the same weights: benchmarks/README.md. For example: make bench BENCH="--quick --threads 2"
+bench: $(STAMP) $(PEERS)
+	@$(BIN)/python -m benchmarks $(BENCH)
+
+bench-peers: $(PEERS)
+
+# slimt has no wheels for some systems; its comparison is then left out.
+$(PEERS): constraints.txt
+	@rm -f $@
+	@.venv-peers/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv-peers
+	@echo "Installing the peers into .venv-peers (a few minutes the first time) ..."
+	@.venv-peers/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[peers]"
+	@.venv-peers/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --only-binary :all: \
+		-c constraints.txt -e ".[slimt]" || echo "slimt is not to be had here"
+	@touch $@
 
 clean:
-	rm -rf .venv build dist demo run/bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers $(CPP) build dist demo run/bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,6 +13,11 @@ for tool in aarch64-linux-gnu-g++ qemu-aarch64 cmake; do
     command -v "$tool" >/dev/null || { echo "arm64 is not tested: $tool is not installed"; exit 0; }
 done
 
+# The headers are those of any processor.
+if [ -d "$source/build/dependencies/include" ] && [ ! -d "$build/dependencies/include" ]; then
+    mkdir -p "$build/dependencies"
+    cp -r "$source/build/dependencies/include" "$build/dependencies/"
+fi
 "$source/get_dependencies.sh" "$build/dependencies" aarch64
 
 # ONNX Runtime reads /proc/cpuinfo, which qemu hands through from the machine that it runs on: it crashes on what x86
@@ -35,8 +40,9 @@ libraries=$build/dependencies/lib:$build/dependencies/usr/lib/aarch64-linux-gnu
 emulator=(qemu-aarch64 -L "$build/system" -cpu cortex-a53 -E "LD_LIBRARY_PATH=$libraries")
 cmake -S "$source" -B "$build" -DCMAKE_TOOLCHAIN_FILE="$source/cmake/toolchains/linux-arm64.cmake" -DTFEXPORT_BUILD_TESTS=ON \
     -DONNXRUNTIME_ROOT="$build/dependencies" -DSENTENCEPIECE_ROOT="$build/dependencies" \
+    -DCMAKE_PREFIX_PATH="$build/dependencies/usr" \
     -DTFEXPORT_EMULATOR="$(IFS=';'; echo "${emulator[*]}")"
-cmake --build "$build"
-export TFEXPORT_TEST_BUNDLE=$bundle TFEXPORT_TEST_REQUESTS=5
+cmake --build "$build" --parallel "$(nproc)" --target tfexport-tests tfexport-cli
+export TFEXPORT_TEST_BUNDLE=$bundle TFEXPORT_TEST_REQUESTS=5 TFEXPORT_TEST_ROUNDS=300
 (cd "$build" && ctest --output-on-failure)
 "${emulator[@]}" "$build/tfexport-cli" "$bundle" --self-test --threads 1

@@ -1,6 +1,7 @@
 // Tests without a framework: TEST defines one, CHECK and CHECK_THROWS report and go on.
 #pragma once
 
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -42,6 +43,12 @@ std::string message_of(const std::function<void()>& run) {
         return error.what();
     }
     return "";
+}
+
+/// How often to repeat something: as the environment says, for slow machines, else `usual`.
+inline int repeats(const char* variable, int usual) {
+    const char* value = std::getenv(variable);
+    return value == nullptr ? usual : std::atoi(value);
 }
 
 }  // namespace check

@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
     switch (data[0] % 5) {
         case 0:
-            refusing([&] { Bundle::from_memory(input.data(), input.size(), false).target_tokenizer(); });
+            refusing([&] { Bundle::from_memory(input.data(), input.size(), false).tokenizers(); });
             break;
         case 1:
             refusing([&] { read_manifest(input, "bundle.json"); });

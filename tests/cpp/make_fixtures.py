@@ -85,7 +85,7 @@ def from_json(values: dict[str, Any]) -> Case:
     raised = dict(map(tuple, table["raised"]))
     return Case(
         PhiloxTable(table["seed"], target["vocab_size"], table["kind"], raised, tuple(table["always"])),
-        Target(**{**target, "never_generated": tuple(target["never_generated"])}),
+        Target(**{**target, **{name: tuple(target[name]) for name in ("never_generated", "prefix_ids")}}),
         TranslationOptions().with_changes(values["options"]),
         tuple(map(tuple, values["sources"])),
         tuple(map(tuple, values["prefixes"])),

@@ -31,7 +31,7 @@ public:
         return {scores_.data(), ids_.data(), rows_.size(), count};
     }
 
-    const float* step_logits(const Ids& tokens) override {
+    std::vector<const float*> step_logits(const Ids& tokens) override {
         CHECK(tokens.size() == rows_.size());
         logits_.clear();
         for (std::size_t r = 0; r < rows_.size(); ++r) {
@@ -40,7 +40,11 @@ public:
             const std::vector<float> row = table_.logits(sources_[r / beams_], history);
             logits_.insert(logits_.end(), row.begin(), row.end());
         }
-        return logits_.data();
+        std::vector<const float*> rows;
+        for (std::size_t r = 0; r < rows_.size(); ++r) {
+            rows.push_back(logits_.data() + r * static_cast<std::size_t>(table_.vocab_size));
+        }
+        return rows;
     }
 
     void select(const std::vector<std::size_t>& rows) override {

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,22 @@ from filelock import FileLock
 
 from tests.conftest import ROOT, TEXT, made_once
 from tests.cpp.make_fixtures import FIXTURE, from_json
+from tests.cpp.random_requests import any_options, collected, requests
 from tests.search.cases import decode_watched
 from tfexport.export import ExportOptions, export_bundle
+from tfexport_runtime.bundle import pack_zip, write_manifest
+from tfexport_runtime.errors import TfexportError
+from tfexport_runtime.options import Progress
 from tfexport_runtime.session import SessionOptions
+from tfexport_runtime.translation import Translation
 from tfexport_runtime.translator import Translator
 from tfexport_train.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.timeout(1800)  # a first build takes a minute or two
 
 SOURCE = ROOT / "runtime" / "cpp"
-BUILD = SOURCE / "build" / "pytest"
+BUILD = SOURCE / "build" / "main"
+DEPENDENCIES = SOURCE / "build" / "dependencies"  # what get_dependencies.sh fetched
 WORDS = TEXT.split()
 TEXTS = [
     "",
@@ -62,8 +68,17 @@ class Built:
     environment: Mapping[str, str]
 
     def run(self, *arguments: str, text: str = "") -> str:
+        return self._output([self.cli, *arguments], text)
+
+    def replay(self, bundle: Path, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The answers of one process to many requests; see replay.cpp."""
+        lines = "".join(json.dumps(request) + "\n" for request in requests)
+        out = self._output([self.cli.parent / "tests" / "tfexport-replay", bundle], lines)
+        return [json.loads(line) for line in out.splitlines()]
+
+    def _output(self, command: Sequence[str | Path], text: str) -> str:
         done = subprocess.run(
-            [self.cli, *arguments], input=text, capture_output=True, encoding="utf-8", env=self.environment, check=False
+            command, input=text, capture_output=True, encoding="utf-8", env=self.environment, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -73,14 +88,10 @@ def missing() -> Iterator[str]:
     yield from (tool for tool in ("cmake", "c++", "ctest") if shutil.which(tool) is None)
     headers = {"nlohmann/json.hpp": "nlohmann-json3-dev", "sentencepiece_processor.h": "libsentencepiece-dev"}
     for header, package in headers.items():
-        if not any((Path(prefix) / header).exists() for prefix in ("/usr/include", "/usr/local/include")):
+        if not any((folder / header).exists() for folder in (Path("/usr/include"), DEPENDENCIES / "usr" / "include")):
             yield package
-    if not (onnxruntime_root() / "include" / "onnxruntime_cxx_api.h").exists():
-        yield f"ONNX Runtime in {onnxruntime_root()} (runtime/cpp/get_dependencies.sh puts it there)"
-
-
-def onnxruntime_root() -> Path:
-    return Path(os.environ.get("TFEXPORT_ONNXRUNTIME_ROOT") or SOURCE / "build" / "dependencies")
+    if not (DEPENDENCIES / "include" / "onnxruntime_cxx_api.h").exists():
+        yield "ONNX Runtime (make cpp fetches it)"
 
 
 def build_step(*command: str | Path) -> None:
@@ -99,11 +110,13 @@ def built() -> Built:
         chosen = [
             "-DTFEXPORT_BUILD_TESTS=ON",
             "-DTFEXPORT_BUILD_EXAMPLES=ON",
-            f"-DONNXRUNTIME_ROOT={onnxruntime_root()}",
+            f"-DONNXRUNTIME_ROOT={DEPENDENCIES}",
+            f"-DSENTENCEPIECE_ROOT={DEPENDENCIES}",
+            f"-DCMAKE_PREFIX_PATH={DEPENDENCIES / 'usr'}",
         ]
         build_step("cmake", "-S", SOURCE, "-B", BUILD, *chosen)
         build_step("cmake", "--build", BUILD)
-    libraries = os.pathsep.join(filter(None, [str(onnxruntime_root() / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
+    libraries = os.pathsep.join(filter(None, [str(DEPENDENCIES / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
     return Built(BUILD / "tfexport-cli", {**os.environ, "LD_LIBRARY_PATH": libraries})
 
 
@@ -112,7 +125,7 @@ def portable_bundle(tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPa
     def export(path: Path) -> None:
         export_bundle(tiny_checkpoint, path, ExportOptions(name="tiny", operators="portable"))
 
-    return made_once(tmp_path_factory, "tiny-portable-bundle", export)
+    return made_once(tmp_path_factory, "tiny-portable", export)
 
 
 @pytest.fixture(scope="session", params=["in_place", "growing"])
@@ -151,12 +164,16 @@ def assert_same(
     expected = python.translate(list(texts), python.options(options), prefixes[1] if prefixes else None)
     assert len(found) == len(expected)
     for line, translation in zip(found, expected, strict=True):
-        assert len(line["hypotheses"]) == len(translation.hypotheses)
-        for h, e in zip(line["hypotheses"], translation.hypotheses, strict=True):
-            assert (h["ids"], h["tokens"], h["text"]) == (list(e.ids), list(e.tokens), e.text)
-            assert (h["finish_reason"], h["truncated"]) == (e.finish_reason, e.truncated)
-            assert h["score"] == pytest.approx(e.score, abs=1e-5)
-            assert h["token_scores"] == pytest.approx(e.token_scores, abs=1e-5)
+        assert_same_hypotheses(line["hypotheses"], translation)
+
+
+def assert_same_hypotheses(found: Sequence[dict[str, Any]], expected: Translation) -> None:
+    assert len(found) == len(expected.hypotheses)
+    for h, e in zip(found, expected.hypotheses, strict=True):
+        assert (h["ids"], h["tokens"], h["text"]) == (list(e.ids), list(e.tokens), e.text)
+        assert h["finish_reason"] == e.finish_reason
+        assert h["score"] == pytest.approx(e.score, abs=1e-5)
+        assert h["token_scores"] == pytest.approx(e.token_scores, abs=1e-5)
 
 
 def test_own_tests_pass(built: Built, bundle: Path) -> None:
@@ -178,6 +195,12 @@ def test_golden_file_passes(built: Built, bundle: Path) -> None:
     assert " 0 differences" in built.run(str(bundle), "--self-test", "--threads", "1")
 
 
+def test_golden_file_passes_from_a_zip_with_a_name_in_any_script(built: Built, bundle: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "pакет 束.zip"
+    pack_zip(bundle, packed)
+    assert " 0 differences" in built.run(str(packed), "--self-test", "--threads", "1")
+
+
 @pytest.mark.parametrize("name", SEARCHES)
 def test_results_are_those_of_python(built: Built, python: Translator, name: str) -> None:
     assert_same(built, python, SEARCHES[name])
@@ -191,6 +214,89 @@ def test_prefixes_give_what_they_give_in_python(
     file = tmp_path / "prefixes.txt"
     file.write_text("".join(p + "\n" for p in prefixes), encoding="utf-8")
     assert_same(built, python, options, prefixes=(file, prefixes))
+
+
+def python_answer(python: Translator, request: Mapping[str, Any]) -> list[Translation] | int:
+    """What the Python runtime gives, or the status of its error; the calls of the callback go to request["seen"]."""
+    steps: dict[tuple[int, int], int] = {}
+
+    def callback(progress: Progress) -> bool:
+        request["seen"].append([progress.sentence, progress.sample, list(progress.tokens), progress.score])
+        step = steps.setdefault((progress.sentence, progress.sample), 0)
+        steps[progress.sentence, progress.sample] += 1
+        return [progress.sentence, step] in request["cancels"]
+
+    try:
+        options = replace(python.options(request["options"]), callback=callback)
+        return python.translate(request["texts"], options, request.get("prefixes"))
+    except TfexportError as error:
+        return error.exit_status
+
+
+def test_what_python_refuses_is_refused(built: Built, tiny_bundle: Path) -> None:
+    python = Translator(tiny_bundle, SessionOptions(threads=1))
+    asked = [{"texts": [], "options": options} for options in collected(any_options(400), 400)]
+    answers = built.replay(tiny_bundle, asked)
+    expected = [python_answer(python, request) for request in asked]
+    assert [answer.get("status", []) for answer in answers] == expected
+    assert expected.count(2) > 80
+    assert expected.count([]) > 80
+
+
+@pytest.mark.filterwarnings("ignore::tfexport_runtime.errors.TruncationWarning")
+def test_random_requests_give_what_they_give_in_python(built: Built, python: Translator) -> None:
+    """Ids, scores, what the callback saw, and where a text is refused."""
+    asked = collected(requests(WORDS, 400), 100)
+    for answer, request in zip(built.replay(python.bundle.folder, asked), asked, strict=True):
+        request["seen"] = []
+        expected = python_answer(python, request)
+        if isinstance(expected, int):
+            assert answer.get("status") == expected, request
+            continue
+        for found, translation in zip(answer["translations"], expected, strict=True):
+            assert_same_hypotheses(found["hypotheses"], translation)
+        assert [call[:3] for call in answer["seen"]] == [call[:3] for call in request["seen"]]
+        assert [call[3] for call in answer["seen"]] == pytest.approx([call[3] for call in request["seen"]], abs=1e-5)
+
+
+def test_ids_that_a_bundle_adds_are_read_but_never_shown(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:
+    """And ids of the tokenizer beyond the vocabulary are unknown ones."""
+    folder = shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    plain = Translator(tiny_bundle, SessionOptions(threads=1))
+    manifest = plain.bundle.manifest
+    changed = replace(
+        manifest,
+        source=replace(manifest.source, prefix_ids=(7,), suffix_ids=(9, 8)),
+        target=replace(manifest.target, prefix_ids=(11, 12)),
+        model=replace(manifest.model, source_vocab_size=50),
+    )
+    write_manifest(folder, changed)
+    python = Translator(folder, SessionOptions(threads=1))
+    assert python.translate(TEXTS) != plain.translate(TEXTS)
+    prefixes = [" ".join(WORDS[: i % 4]).upper() for i in range(len(TEXTS))]
+    asked = [
+        {"texts": TEXTS, "prefixes": prefixes, "options": options, "cancels": [[2, 1], [5, 4]], "seen": []}
+        for options in ({}, {"beam_size": 3, "n_best": 3, "prefix_strength": 0.7}, {"sampling": True, "n_best": 2})
+    ]
+    for answer, request in zip(built.replay(folder, asked), asked, strict=True):
+        expected = python_answer(python, request)
+        for found, translation in zip(answer["translations"], expected, strict=True):
+            assert_same_hypotheses(found["hypotheses"], translation)
+        assert [call[:3] for call in answer["seen"]] == [call[:3] for call in request["seen"]]
+
+
+@pytest.mark.parametrize("change", [('"opset"', '"opset" '), ('"tiny"', '"tony"')])
+def test_a_changed_manifest_is_refused(
+    built: Built, tiny_bundle: Path, tmp_path: Path, change: tuple[str, str]
+) -> None:
+    folder = shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    text = (folder / "bundle.json").read_text(encoding="utf-8")
+    assert change[0] in text
+    (folder / "bundle.json").write_text(text.replace(*change), encoding="utf-8")
+    command = [built.cli, folder, "--threads", "1"]
+    done = subprocess.run(command, input=b"", capture_output=True, env=built.environment, check=False)
+    assert done.returncode == 4
+    assert b"bundle.json: was changed after it was written" in done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::tfexport_runtime.errors.TruncationWarning")
@@ -269,7 +375,7 @@ def test_the_jni_shim_translates_in_java(built: Built, tiny_bundle: Path, tmp_pa
         pytest.skip("no Java development kit here")
     shim, library = SOURCE / "examples" / "jni", tmp_path / "libtfexport_jni.so"
     include = [f"-I{folder}" for folder in (SOURCE / "include", headers, headers / "linux")]
-    link = [BUILD / "libtfexport.a", f"-L{onnxruntime_root() / 'lib'}", "-lonnxruntime", "-lsentencepiece"]
+    link = [BUILD / "libtfexport.a", f"-L{DEPENDENCIES / 'lib'}", "-lonnxruntime", "-lsentencepiece"]
     build_step(
         "c++",
         "-std=c++17",

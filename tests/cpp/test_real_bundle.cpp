@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
@@ -78,8 +79,7 @@ TEST(real_bundle_gives_eight_threads_what_it_gives_one) {
     const std::string path = bundle_path();
     if (path.empty()) return;
     constexpr int kThreads = 8;
-    const char* requests = std::getenv("TFEXPORT_TEST_REQUESTS");
-    const int count = requests == nullptr ? 200 : std::atoi(requests);
+    const int count = check::repeats("TFEXPORT_TEST_REQUESTS", 200);
     const Translator translator(path, one_thread());
     const std::vector<std::string> texts = golden_texts(translator);
     const TranslationOptions options =

@@ -13,7 +13,7 @@ using namespace tfexport;
 
 namespace {
 
-const Target kTarget{6, 1, 2, {0, 1}, 20};
+const Target kTarget{6, 1, 2, {0, 1}, 20, {}};
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 TranslationOptions changed(const char* json) { return with_changes({}, json); }

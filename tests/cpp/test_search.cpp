@@ -2,6 +2,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "check.h"
@@ -31,7 +32,8 @@ test::Table read_table(const Json& values) {
 }
 
 Target read_target(const Json& t) {
-    return {t.at("vocab_size"), t.at("start_id"), t.at("eos_id"), t.at("never_generated"), t.at("max_length")};
+    return {t.at("vocab_size"),      t.at("start_id"),   t.at("eos_id"),
+            t.at("never_generated"), t.at("max_length"), t.value("prefix_ids", Ids{})};
 }
 
 std::vector<Request> read_requests(const Json& values, const TranslationOptions& options) {
@@ -128,7 +130,9 @@ public:
             Candidates step(const Ids& tokens, const std::vector<float>&, std::size_t count) override {
                 return {logits.data(), ids.data(), tokens.size(), count};
             }
-            const float* step_logits(const Ids&) override { return logits.data(); }
+            std::vector<const float*> step_logits(const Ids& tokens) override {
+                return std::vector<const float*>(tokens.size(), logits.data());
+            }
             void select(const std::vector<std::size_t>&) override {}
             std::vector<float> logits;
             Ids ids;
@@ -142,7 +146,7 @@ private:
     std::size_t vocab_size_;
 };
 
-const Target kTarget{5, 1, 2, {0, 1}, 8};
+const Target kTarget{5, 1, 2, {0, 1}, 8, {}};
 
 }  // namespace
 

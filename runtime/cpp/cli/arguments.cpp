@@ -153,7 +153,7 @@ Translates standard input line by line to standard output.
   --scores                  print the score and a TAB before each text
   --json                    print one JSON object for each line
   --prefixes FILE           beginnings of the targets, one for each line
-  --threads N               of ONNX Runtime; 0 is one for each core
+  --threads N               of ONNX Runtime; 0 is one for each core that it may use
   --no-spinning             let threads sleep between operators
   --no-arena                give memory back after each step
   --no-verify               do not check the SHA-256 of the files

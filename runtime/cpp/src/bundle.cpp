@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "external_data.h"
+#include "seal.h"
 #include "strict_json.h"
 #include "tfexport/errors.h"
 
@@ -43,10 +44,13 @@ Bundle::Bundle(std::unique_ptr<Files> files, std::string origin, bool verify)
     if (files_->sizes().count(kManifestName) == 0) {
         throw BundleError(origin_ + ": not a bundle: no " + kManifestName + " in it");
     }
-    manifest_ = read_manifest(files_->read(kManifestName, kMaxManifestBytes + 1).view, name(kManifestName));
+    const Bytes text = files_->read(kManifestName, kMaxManifestBytes + 1);
+    manifest_ = read_manifest(text.view, name(kManifestName));
     check_listing();
     check_graphs();
-    if (verify) check_digests();
+    if (!verify) return;
+    check_seal(text.view, name(kManifestName));
+    check_digests();
 }
 
 Bytes Bundle::read(const std::string& file) const {
@@ -62,22 +66,22 @@ Bytes Bundle::read(const std::string& file) const {
     return bytes;
 }
 
-std::shared_ptr<const Tokenizer> Bundle::source_tokenizer() const {
-    return tokenizer(manifest_.source, manifest_.model.source_vocab_size, "source");
-}
-
-std::shared_ptr<const Tokenizer> Bundle::target_tokenizer() const {
+Tokenizers Bundle::tokenizers() const {
+    const TextInfo& source = manifest_.source;
+    const TextInfo& target = manifest_.target;
+    const bool shared = source.file == target.file && source.unk_id == target.unk_id;
+    const auto tokens = tokenizer(source);
+    const Tokenizers both{tokens, shared ? tokens : tokenizer(target)};
     const std::int64_t vocab_size = manifest_.model.target_vocab_size;
-    auto tokens = tokenizer(manifest_.target, vocab_size, "target");
     const std::set<std::int64_t> never(manifest_.target.never_generated.begin(),
                                        manifest_.target.never_generated.end());
-    for (auto id = static_cast<std::int64_t>(tokens->size()); id < vocab_size; ++id) {
+    for (auto id = static_cast<std::int64_t>(both.target->size()); id < vocab_size; ++id) {
         if (never.count(id) > 0) continue;
-        throw BundleError(name(manifest_.target.file) + ": holds " + std::to_string(tokens->size()) +
+        throw BundleError(name(target.file) + ": holds " + std::to_string(both.target->size()) +
                           " tokens, the target vocabulary of the model " + std::to_string(vocab_size) +
                           ", and the manifest lets it generate ids without a token; export the model again");
     }
-    return tokens;
+    return both;
 }
 
 /// Exactly the listed files, in the listed sizes.
@@ -129,23 +133,15 @@ void Bundle::check_digests() const {
     }
 }
 
-std::shared_ptr<const Tokenizer> Bundle::tokenizer(const TextInfo& info, std::int64_t vocab_size,
-                                                   const char* side) const {
+std::shared_ptr<const Tokenizer> Bundle::tokenizer(const TextInfo& info) const {
     if (manifest_.files.at(info.file).bytes > kMaxTokenizerBytes) {
         throw BundleError(name(info.file) + ": too large for a tokenizer");
     }
-    std::shared_ptr<const Tokenizer> tokens;
     try {
-        tokens = load_tokenizer(info.kind, read(info.file).view, info.unk_id);
+        return load_tokenizer(info.kind, read(info.file).view, info.unk_id);
     } catch (const BundleError& error) {
         throw BundleError(name(info.file) + ": " + error.what());
     }
-    if (static_cast<std::int64_t>(tokens->size()) > vocab_size) {
-        throw BundleError(name(info.file) + ": holds " + std::to_string(tokens->size()) + " tokens, but the " + side +
-                          " vocabulary of the model holds " + std::to_string(vocab_size) +
-                          "; they do not belong together");
-    }
-    return tokens;
 }
 
 }  // namespace tfexport

@@ -13,6 +13,12 @@
 
 namespace tfexport {
 
+/// Those of both sides; one object where they share a file.
+struct Tokenizers {
+    std::shared_ptr<const Tokenizer> source;
+    std::shared_ptr<const Tokenizer> target;
+};
+
 class Bundle {
 public:
     /// Opens a folder or a zip. verify=false skips the SHA-256 of every file, nothing else. Throws BundleError.
@@ -27,16 +33,13 @@ public:
     std::string name(const std::string& file) const { return origin_ + "/" + file; }
 
     /// The content of a listed file; for a zip a view into it. Throws BundleError.
-    Bytes read(const std::string& name) const;
+    Bytes read(const std::string& file) const;
 
     /// Where a listed file lies on disk; nothing for a bundle in memory.
-    std::optional<Place> place(const std::string& name) const { return files_->place(name); }
+    std::optional<Place> place(const std::string& file) const { return files_->place(file); }
 
-    /// Throws BundleError if it is damaged or larger than the vocabulary.
-    std::shared_ptr<const Tokenizer> source_tokenizer() const;
-
-    /// Throws BundleError likewise, and if the search could generate an id without a token.
-    std::shared_ptr<const Tokenizer> target_tokenizer() const;
+    /// Throws BundleError if one is damaged, or if the search could generate an id without a token.
+    Tokenizers tokenizers() const;
 
 private:
     Bundle(std::unique_ptr<Files> files, std::string origin, bool verify);
@@ -44,7 +47,7 @@ private:
     void check_listing() const;
     void check_graphs() const;
     void check_digests() const;
-    std::shared_ptr<const Tokenizer> tokenizer(const TextInfo& info, std::int64_t vocab_size, const char* side) const;
+    std::shared_ptr<const Tokenizer> tokenizer(const TextInfo& info) const;
 
     std::unique_ptr<Files> files_;
     std::string origin_;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "strict_json.h"

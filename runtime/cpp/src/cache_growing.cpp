@@ -30,14 +30,16 @@ public:
         return {scores_.data(), ids_.data(), lengths_.size(), count};
     }
 
-    const float* step_logits(const Ids& tokens) override {
+    std::vector<const float*> step_logits(const Ids& tokens) override {
         logits_.resize(lengths_.size() * no_bias_.size());
         const std::vector<std::int64_t> shape{static_cast<std::int64_t>(lengths_.size()),
                                               static_cast<std::int64_t>(no_bias_.size())};
         std::vector<Ort::Value> wanted;
         wanted.push_back(tensor_view(logits_.data(), logits_.size() * 4, shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT));
         run({"logits"}, std::move(wanted), tokens, no_bias_, 1);
-        return logits_.data();
+        std::vector<const float*> rows;
+        for (std::size_t row = 0; row < lengths_.size(); ++row) rows.push_back(logits_.data() + row * no_bias_.size());
+        return rows;
     }
 
     void select(const std::vector<std::size_t>& rows) override {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <optional>
 
 #include "cache.h"
@@ -45,6 +46,8 @@ struct Buffers {
     AlignedMemory memory;
 };
 
+/// A row need not lie at its own index: when beams change places, only a beam that has two heirs is copied, into the
+/// place of one that has none.
 class InPlaceState final : public DecoderState {
 public:
     InPlaceState(Graphs& graphs, const std::vector<Ids>& sources, std::size_t beam_size)
@@ -55,28 +58,37 @@ public:
                    static_cast<std::size_t>(graphs.shape.num_heads),
                    static_cast<std::size_t>(std::min(kFirstCapacity, graphs.shape.max_target_length)),
                    static_cast<std::size_t>(graphs.shape.cache_head_size) * element_size(memory_.type())),
-          lengths_(sources.size() * beam_size, 0) {}
+          lengths_(sources.size() * beam_size, 0),
+          places_(lengths_.size()) {
+        std::iota(places_.begin(), places_.end(), std::size_t{0});
+    }
 
     Candidates step(const Ids& tokens, const std::vector<float>& bias, std::size_t count) override {
         run(tokens, bias, count);
-        return {scores_.data(), ids_.data(), lengths_.size(), count};
+        best_.resize(scores_.size());
+        best_ids_.resize(ids_.size());
+        for (std::size_t row = 0; row < places_.size(); ++row) {
+            const std::size_t place = places_[row] * count;
+            std::copy_n(scores_.data() + place, count, best_.data() + row * count);
+            std::copy_n(ids_.data() + place, count, best_ids_.data() + row * count);
+        }
+        return {best_.data(), best_ids_.data(), places_.size(), count};
     }
 
-    const float* step_logits(const Ids& tokens) override {
+    std::vector<const float*> step_logits(const Ids& tokens) override {
         no_bias_.resize(static_cast<std::size_t>(graphs_.shape.target_vocab_size), 0.0F);
         run(tokens, no_bias_, 0);
-        return logits_.data();
+        std::vector<const float*> rows;
+        for (const std::size_t place : places_) rows.push_back(logits_.data() + place * no_bias_.size());
+        return rows;
     }
 
     void select(const std::vector<std::size_t>& rows) override {
-        move_rows(rows);
+        inherit(rows);
+        lengths_.resize(rows.size());
         std::vector<std::size_t> sentences;
         for (std::size_t row = 0; row < rows.size(); row += beams_) sentences.push_back(rows[row] / beams_);
         if (memory_.select(sentences)) binding_.reset();
-        std::vector<std::int32_t> lengths;
-        for (const std::size_t row : rows) lengths.push_back(lengths_[row]);
-        lengths_.resize(rows.size());
-        std::copy(lengths.begin(), lengths.end(), lengths_.begin());
     }
 
 private:
@@ -85,7 +97,7 @@ private:
         make_room();
         if (!binding_ || bound_count_ != count) bind(count);
         if (bound_bias_ != bias.data()) bind_bias(bias);
-        std::copy(tokens.begin(), tokens.end(), tokens_.begin());
+        for (std::size_t row = 0; row < places_.size(); ++row) tokens_[places_[row]] = tokens[row];
         total_length_ = *std::max_element(lengths_.begin(), lengths_.end()) + 1;
         graphs_.decoder.Run(Ort::RunOptions{}, *binding_);
         for (std::int32_t& length : lengths_) ++length;
@@ -139,7 +151,7 @@ private:
         bound_bias_ = bias.data();
     }
 
-    /// Keys or values of the live rows, [R, H, C, D], in one piece of memory.
+    /// Keys or values of the live rows by place, [R, H, C, D], in one piece of memory.
     Ort::Value layer_view(std::size_t layer) {
         const auto& model = graphs_.shape;
         const std::vector<std::int64_t> shape{static_cast<std::int64_t>(lengths_.size()), model.num_heads,
@@ -167,35 +179,43 @@ private:
         binding_.reset();
     }
 
-    /// Moves only the rows that change, and of them only what is used. A row may be source and target at once.
-    void move_rows(const std::vector<std::size_t>& rows) {
-        std::vector<std::size_t> moved;
-        std::int32_t used = 0;
+    /// New row r continues the old row rows[r]. The first heir of a row stays where that is; only the others are
+    /// copied.
+    void inherit(const std::vector<std::size_t>& rows) {
+        std::vector<bool> taken(rows.size(), false);
+        std::vector<std::size_t> places(rows.size());
+        std::vector<std::size_t> copied;
         for (std::size_t row = 0; row < rows.size(); ++row) {
-            if (rows[row] == row) continue;
-            moved.push_back(row);
-            used = std::max(used, lengths_[rows[row]]);
+            places[row] = places_[rows[row]];
+            const bool stays = places[row] / beams_ == row / beams_ && !taken[places[row]];
+            if (stays) taken[places[row]] = true;
+            if (!stays) copied.push_back(row);
         }
-        const std::size_t bytes = static_cast<std::size_t>(used) * buffers_.token_bytes;
-        moving_.resize(moved.size() * bytes);
-        if (moving_.empty()) return;
+        std::size_t free = 0;  // a sentence has as many free places as rows to copy, and both are in its order
+        for (const std::size_t row : copied) {
+            while (taken[free]) ++free;
+            copy_row(places[row], free);
+            places[row] = free++;
+        }
+        places_ = std::move(places);
+    }
+
+    void copy_row(std::size_t from, std::size_t to) {
+        const std::size_t bytes = static_cast<std::size_t>(lengths_[from]) * buffers_.token_bytes;
         for (std::size_t layer = 0; layer < buffers_.layers; ++layer) {
             for (std::size_t head = 0; head < buffers_.heads; ++head) {
-                for (std::size_t i = 0; i < moved.size(); ++i) {
-                    std::memcpy(moving_.data() + i * bytes, buffers_.strip(layer, rows[moved[i]], head), bytes);
-                }
-                for (std::size_t i = 0; i < moved.size(); ++i) {
-                    std::memcpy(buffers_.strip(layer, moved[i], head), moving_.data() + i * bytes, bytes);
-                }
+                std::memcpy(buffers_.strip(layer, to, head), buffers_.strip(layer, from, head), bytes);
             }
         }
+        lengths_[to] = lengths_[from];
     }
 
     Graphs& graphs_;
     Memory memory_;
     std::size_t beams_;
     Buffers buffers_;
-    std::vector<std::int32_t> lengths_;  // [R] used length of each row
+    std::vector<std::int32_t> lengths_;  // [R] used length, by place
+    std::vector<std::size_t> places_;    // [R] where each row lies, among the K places of its sentence
     std::optional<Ort::IoBinding> binding_;
     std::size_t bound_count_ = 0;
     const float* bound_bias_ = nullptr;
@@ -207,7 +227,9 @@ private:
     std::vector<float> scores_;
     Ids ids_;
     std::vector<float> logits_;
-    std::vector<char> moving_;
+    // The candidates by row.
+    std::vector<float> best_;
+    Ids best_ids_;
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace tfexport {
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
-constexpr std::size_t kRoot = 0;  // the start token, in front of everything
+constexpr std::size_t kRoot = 0;  // in front of everything: the start token, or the last of `target.prefix_ids`
 
 }  // namespace
 
@@ -20,6 +20,7 @@ SentenceSearch::SentenceSearch(const Request& request, const TranslationOptions&
       options_(&options),
       beam_size_(static_cast<std::size_t>(options.beam_size)),
       eos_id_(target.eos_id),
+      common_prefix_(&target.prefix_ids),
       forced_(options.prefix_strength == 1 ? request.prefix.size() : 0),
       limit_(length_limit(request.source.size(), forced_, options, target)),
       nodes_{{kRoot, target.start_id, 0.0F, 0.0, 0}},
@@ -37,7 +38,12 @@ Ids SentenceSearch::history(std::size_t beam) const {
 }
 
 std::vector<std::size_t> SentenceSearch::advance(const std::vector<Ranked>& ranked) {
-    const std::size_t step = steps_++;
+    std::size_t step = steps_++;
+    if (step < common_prefix_->size()) {  // takes the place of the start token, so it is in no history
+        nodes_[kRoot].token = (*common_prefix_)[step];
+        return std::vector<std::size_t>(beam_size_, 0);
+    }
+    step -= common_prefix_->size();
     if (step < forced_) {
         live_ = {add(live_.front(), request_->prefix[step], 0, 0, 0)};
         return std::vector<std::size_t>(beam_size_, 0);
@@ -138,7 +144,7 @@ Decoded SentenceSearch::decoded(std::size_t node, double score, FinishReason rea
 
 std::int64_t length_limit(std::size_t source, std::size_t forced, const TranslationOptions& options,
                           const Target& target) {
-    std::int64_t limit = target.max_length - static_cast<std::int64_t>(forced);
+    std::int64_t limit = target.max_length - static_cast<std::int64_t>(target.prefix_ids.size() + forced);
     if (options.max_length) limit = std::min(limit, *options.max_length);
     if (options.max_length_ratio) {  // it may be infinite
         const double by_ratio =

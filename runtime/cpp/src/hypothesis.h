@@ -84,7 +84,8 @@ private:
     const TranslationOptions* options_;
     std::size_t beam_size_;
     std::int64_t eos_id_;
-    std::size_t forced_;  // tokens of a hard prefix: given, not scored
+    const Ids* common_prefix_;  // of every sentence: given, in no hypothesis
+    std::size_t forced_;        // tokens of a hard prefix: given, not scored
     std::int64_t limit_;
     std::size_t steps_ = 0;
     std::vector<Node> nodes_;

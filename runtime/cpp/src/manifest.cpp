@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "options.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kMaxCount = INT32_MAX;
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 48;
+constexpr std::size_t kMaxIds = std::size_t{1} << 20;
 
 bool all_of(std::string_view text, const char* also, bool capitals = true) {
     return std::all_of(text.begin(), text.end(), [&](char c) {
@@ -151,8 +153,8 @@ Problems contradictions(const Manifest& m) {
     Problems problems;
     std::set<std::string> names;
     for (const auto& [name, info] : m.files) names.insert(lower(name));
-    if (names.count(kManifestName) > 0) problems.push_back("files: bundle.json cannot list itself");
-    if (names.size() != m.files.size()) problems.push_back("files: two names differ only in upper and lower case");
+    if (names.count(kManifestName) > 0) problems.emplace_back("files: bundle.json cannot list itself");
+    if (names.size() != m.files.size()) problems.emplace_back("files: two names differ only in upper and lower case");
     const std::pair<const char*, const std::string&> roles[] = {
         {"source.tokenizer.file", m.source.file},
         {"target.tokenizer.file", m.target.file},
@@ -177,11 +179,15 @@ Problems contradictions(const Manifest& m) {
     };
     check_ids("source", m.source, m.model.source_vocab_size);
     check_ids("target", m.target, m.model.target_vocab_size);
+    const auto check_list = [&](const char* name, const Ids& ids, std::int64_t size) {
+        if (std::all_of(ids.begin(), ids.end(), [&](std::int64_t id) { return id < size; })) return;
+        problems.push_back(std::string(name) + " holds ids outside the vocabulary of " + std::to_string(size));
+    };
+    check_list("source.prefix_ids", m.source.prefix_ids, m.model.source_vocab_size);
+    check_list("source.suffix_ids", m.source.suffix_ids, m.model.source_vocab_size);
+    check_list("target.prefix_ids", m.target.prefix_ids, m.model.target_vocab_size);
+    check_list("target.never_generated", m.target.never_generated, m.model.target_vocab_size);
     const Ids& never = m.target.never_generated;
-    const auto outside = [&](std::int64_t id) { return id >= m.model.target_vocab_size; };
-    if (std::any_of(never.begin(), never.end(), outside)) {
-        problems.emplace_back("target.never_generated holds ids outside the vocabulary");
-    }
     if (std::find(never.begin(), never.end(), m.target.eos_id) != never.end()) {
         problems.emplace_back("target.never_generated holds eos_id, so nothing could end");
     }
@@ -198,10 +204,14 @@ void read_members(ObjectReader& reader, Manifest& m, Problems& problems) {
         read_text_info(source, m.source);
         source.boolean("add_bos", m.source.add_bos);
         source.boolean("add_eos", m.source.add_eos);
+        for (auto [name, ids] : {std::pair{"prefix_ids", &m.source.prefix_ids}, {"suffix_ids", &m.source.suffix_ids}}) {
+            if (source.has(name)) source.integers(name, *ids, kMaxIds);
+        }
     });
     reader.object("target", [&](ObjectReader& target) {
         read_text_info(target, m.target);
-        target.integers("never_generated", m.target.never_generated, std::size_t{1} << 20);
+        target.integers("never_generated", m.target.never_generated, kMaxIds);
+        if (target.has("prefix_ids")) target.integers("prefix_ids", m.target.prefix_ids, kMaxIds);
     });
     reader.object("graphs", [&](ObjectReader& graphs) {
         read_graph(graphs, "encoder", m.encoder, problems);
@@ -238,7 +248,8 @@ void raise_all(const Problems& problems, const std::string& origin) {
 }  // namespace
 
 Target Manifest::search_target() const {
-    return {model.target_vocab_size, target.start_id, target.eos_id, target.never_generated, model.max_target_length};
+    return {model.target_vocab_size, target.start_id,         target.eos_id,
+            target.never_generated,  model.max_target_length, target.prefix_ids};
 }
 
 Manifest read_manifest(std::string_view json, const std::string& origin) {

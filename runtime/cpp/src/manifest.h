@@ -56,10 +56,13 @@ struct TextInfo {
 struct SourceInfo : TextInfo {
     bool add_bos = false;  // the start token before the text
     bool add_eos = false;  // the end token behind it
+    Ids prefix_ids;        // between start token and text, such as a language code
+    Ids suffix_ids;        // behind the end token
 };
 
 struct TargetInfo : TextInfo {
     Ids never_generated;  // ids that the search never picks, in any mode
+    Ids prefix_ids;       // what the decoder reads behind the start token; in no hypothesis
 };
 
 /// Size and digest of a file of the bundle.

@@ -11,9 +11,9 @@ namespace tfexport {
 
 namespace {
 
-/// 2K: even if K of them end with `eos`, K live on.
+/// K + 1 of each row: without `eos`, K live on.
 std::size_t candidate_count(const TranslationOptions& options, const Target& target) {
-    return static_cast<std::size_t>(std::min(2 * options.beam_size, target.vocab_size));
+    return static_cast<std::size_t>(std::min(options.beam_size + 1, target.vocab_size));
 }
 
 /// What the proposers on the host share: the options, and the candidates that they hand out.
@@ -21,10 +21,7 @@ class HostProposer : public Proposer {
 protected:
     HostProposer(const TranslationOptions& options, const Target& target) : options_(options), target_(target) {}
 
-    std::vector<float> row(const float* logits, std::size_t r) const {
-        const auto size = static_cast<std::size_t>(target_.vocab_size);
-        return {logits + r * size, logits + (r + 1) * size};
-    }
+    std::vector<float> copied(const float* logits) const { return {logits, logits + target_.vocab_size}; }
 
     Candidates candidates(std::size_t count) const { return {best_.data(), ids_.data(), ids_.size() / count, count}; }
 
@@ -34,7 +31,7 @@ protected:
     Ids ids_;
 };
 
-/// The fast way: the graph ranks the tokens, and only 2K a row leave it.
+/// The fast way: the graph ranks the tokens, and only K + 1 a row leave it.
 class GraphCandidates final : public HostProposer {
 public:
     GraphCandidates(const TranslationOptions& options, const Target& target)
@@ -49,12 +46,12 @@ public:
             std::all_of(live.begin(), live.end(), [&](const SentenceSearch* s) { return below(*s) == first; });
         if (same) return state.step(tokens, first ? without_eos_ : open_, count_);
         // Prefixes of unequal length: some sentences may end and others may not.
-        const float* logits = state.step_logits(tokens);
+        const std::vector<const float*> logits = state.step_logits(tokens);
         best_.clear();
         ids_.clear();
         for (std::size_t r = 0; r < tokens.size(); ++r) {
             const auto& bias = below(*live[r * live.size() / tokens.size()]) ? without_eos_ : open_;
-            std::vector<float> log_probs = row(logits, r);
+            std::vector<float> log_probs = copied(logits[r]);
             std::transform(log_probs.begin(), log_probs.end(), bias.begin(), log_probs.begin(), std::plus<>());
             log_softmax(log_probs);
             append_best(log_probs, count_, best_, ids_);
@@ -76,13 +73,13 @@ public:
     RuledCandidates(const TranslationOptions& options, const Target& target) : HostProposer(options, target) {}
 
     Candidates propose(const Ids& tokens, DecoderState& state, const LiveSentences& live) override {
-        const float* logits = state.step_logits(tokens);
+        const std::vector<const float*> logits = state.step_logits(tokens);
         const std::size_t beams = tokens.size() / live.size();
         const std::size_t count = candidate_count(options_, target_);
         best_.clear();
         ids_.clear();
         for (std::size_t r = 0; r < tokens.size(); ++r) {
-            append_best(log_probs(row(logits, r), *live[r / beams], r % beams), count, best_, ids_);
+            append_best(log_probs(copied(logits[r]), *live[r / beams], r % beams), count, best_, ids_);
         }
         return candidates(count);
     }
@@ -107,12 +104,12 @@ public:
     SampledCandidates(const TranslationOptions& options, const Target& target) : HostProposer(options, target) {}
 
     Candidates propose(const Ids& tokens, DecoderState& state, const LiveSentences& live) override {
-        const float* logits = state.step_logits(tokens);
+        const std::vector<const float*> logits = state.step_logits(tokens);
         best_.clear();
         ids_.clear();
         for (std::size_t r = 0; r < live.size(); ++r) {
             const SentenceSearch& sentence = *live[r];
-            std::vector<float> ruled = row(logits, r);
+            std::vector<float> ruled = copied(logits[r]);
             apply_rules(ruled, sentence.history(0), common_bias(options_, target_, sentence.generated()), options_,
                         target_);
             const Request& request = sentence.request();

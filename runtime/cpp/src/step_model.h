@@ -28,8 +28,8 @@ public:
     /// tokens [R], the newest of each row; bias [V] is added to the logits and must stay valid until the next step.
     virtual Candidates step(const Ids& tokens, const std::vector<float>& bias, std::size_t count) = 0;
 
-    /// As `step`, but returns all logits [R, V] as the model gives them; valid until the next step.
-    virtual const float* step_logits(const Ids& tokens) = 0;
+    /// As `step`, but returns the logits [V] of every row as the model gives them; valid until the next step.
+    virtual std::vector<const float*> step_logits(const Ids& tokens) = 0;
 
     /// rows [R']: the new row r continues the old row rows[r]. Rows of a sentence stay together.
     virtual void select(const std::vector<std::size_t>& rows) = 0;
@@ -50,7 +50,8 @@ struct Target {
     std::int64_t start_id = 0;
     std::int64_t eos_id = 0;
     Ids never_generated;
-    std::int64_t max_length = 0;  // positions of the decoder: prefix and generated tokens together
+    std::int64_t max_length = 0;  // positions of the decoder: all prefixes and generated tokens together
+    Ids prefix_ids;               // what the decoder reads behind `start_id` in every sentence; in no hypothesis
 };
 
 /// One sentence to decode.

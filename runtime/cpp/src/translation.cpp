@@ -17,7 +17,7 @@ namespace {
 Ids source_ids(const std::string& text, std::size_t index, const Vocabularies& vocabularies,
                const TranslationOptions& options, std::string& warning) {
     if (!is_utf8(text)) throw InputError("is not UTF-8; convert it first", index);
-    Ids ids = vocabularies.source->encode(text);
+    Ids ids = vocabularies.source.encode(text);
     if (ids.empty()) return ids;
     const std::size_t added = vocabularies.before.size() + vocabularies.after.size();
     const std::size_t room = vocabularies.max_source_length - std::min(added, vocabularies.max_source_length);
@@ -39,15 +39,20 @@ Ids source_ids(const std::string& text, std::size_t index, const Vocabularies& v
 Ids prefix_ids(const std::vector<std::string>& prefixes, std::size_t index, const Vocabularies& vocabularies) {
     if (prefixes.empty()) return {};
     if (!is_utf8(prefixes[index])) throw InputError("has a prefix that is not UTF-8; convert it first", index);
-    return vocabularies.target->encode(prefixes[index]);
+    Ids ids = vocabularies.target.encode(prefixes[index]);
+    const auto size = static_cast<std::int64_t>(vocabularies.target.tokenizer->size());
+    if (std::any_of(ids.begin(), ids.end(), [&](std::int64_t id) { return id >= size; })) {
+        throw InputError("has a prefix that the target tokenizer does not know", index);
+    }
+    return ids;
 }
 
 void check_room(const Request& request, const TranslationOptions& options, const Target& target) {
     const std::size_t forced = options.prefix_strength == 1 ? request.prefix.size() : 0;
-    if (static_cast<std::int64_t>(forced) >= target.max_length) {
+    const auto room = target.max_length - static_cast<std::int64_t>(target.prefix_ids.size());
+    if (static_cast<std::int64_t>(forced) >= room) {
         throw InputError("has a prefix of " + std::to_string(forced) +
-                             " tokens, which leaves no room to generate; the model takes " +
-                             std::to_string(target.max_length),
+                             " tokens, which leaves no room to generate; the model takes " + std::to_string(room),
                          request.index);
     }
     if (length_limit(request.source.size(), forced, options, target) < 1) {
@@ -55,13 +60,6 @@ void check_room(const Request& request, const TranslationOptions& options, const
             "has " + std::to_string(request.source.size()) +
                 " tokens, for which max_length_ratio and max_length_extra allow no output; raise one of them",
             request.index);
-    }
-}
-
-void check_ids(const Request& request, std::int64_t vocab_size) {
-    const auto known = [&](std::int64_t id) { return id >= 0 && id < vocab_size; };
-    if (!std::all_of(request.prefix.begin(), request.prefix.end(), known)) {
-        throw InputError("has a prefix with a token that the model does not know", request.index);
     }
 }
 
@@ -73,6 +71,12 @@ Hypothesis in_words(const Decoded& decoded, const Tokenizer& tokenizer) {
 }
 
 }  // namespace
+
+Ids Vocabulary::encode(std::string_view text) const {
+    Ids ids = tokenizer->encode(text);
+    for (std::int64_t& id : ids) id = id < size ? id : unk_id;
+    return ids;
+}
 
 std::vector<Translation> translate(const StepModel& model, const Vocabularies& vocabularies, const Target& target,
                                    const std::vector<std::string>& texts, const TranslationOptions& options,
@@ -94,7 +98,6 @@ std::vector<Translation> translate(const StepModel& model, const Vocabularies& v
         for (; request.sample < samples; ++request.sample) requests.push_back(request);
     }
     for (const Request& request : requests) {
-        check_ids(request, target.vocab_size);
         check_room(request, options, target);
     }
     std::map<std::pair<std::size_t, std::size_t>, std::vector<Decoded>> found;  // by text and sample
@@ -104,7 +107,7 @@ std::vector<Translation> translate(const StepModel& model, const Vocabularies& v
     }
     for (const auto& [place, decoded] : found) {
         for (const Decoded& d : decoded) {
-            translations[place.first].hypotheses.push_back(in_words(d, *vocabularies.target));
+            translations[place.first].hypotheses.push_back(in_words(d, *vocabularies.target.tokenizer));
         }
     }
     for (Translation& t : translations) {  // in order already, unless they are samples

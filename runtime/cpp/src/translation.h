@@ -1,8 +1,10 @@
 // Text in, text out, over any step model: tokenise, batch, search, detokenise, put back in order.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "step_model.h"
@@ -12,10 +14,19 @@
 
 namespace tfexport {
 
+/// The tokenizer of one side, and what the model knows of it.
+struct Vocabulary {
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::int64_t size;    // of the model
+    std::int64_t unk_id;  // stands for ids beyond it
+
+    Ids encode(std::string_view text) const;
+};
+
 /// How text becomes what the encoder reads, and what the decoder gives becomes text.
 struct Vocabularies {
-    std::shared_ptr<const Tokenizer> source;
-    std::shared_ptr<const Tokenizer> target;
+    Vocabulary source;
+    Vocabulary target;
     Ids before;  // ids in front of every source
     Ids after;   // ids behind it
     std::size_t max_source_length = 0;

@@ -9,10 +9,20 @@ namespace tfexport {
 
 namespace {
 
+Ids with(bool added, std::int64_t id, const Ids& ids) {
+    Ids all(added ? 1 : 0, id);
+    all.insert(all.end(), ids.begin(), ids.end());
+    return all;
+}
+
 Vocabularies read_vocabularies(const Bundle& bundle) {
     const Manifest& m = bundle.manifest();
-    return {bundle.source_tokenizer(), bundle.target_tokenizer(), m.source.add_bos ? Ids{m.source.start_id} : Ids{},
-            m.source.add_eos ? Ids{m.source.eos_id} : Ids{}, static_cast<std::size_t>(m.model.max_source_length)};
+    const Tokenizers tokenizers = bundle.tokenizers();
+    return {{tokenizers.source, m.model.source_vocab_size, m.source.unk_id},
+            {tokenizers.target, m.model.target_vocab_size, m.target.unk_id},
+            with(m.source.add_bos, m.source.start_id, m.source.prefix_ids),
+            with(m.source.add_eos, m.source.eos_id, m.source.suffix_ids),
+            static_cast<std::size_t>(m.model.max_source_length)};
 }
 
 }  // namespace
@@ -53,7 +63,7 @@ const TranslationOptions& Translator::default_options() const noexcept { return 
 
 std::vector<std::int64_t> Translator::source_ids(std::string_view text) const {
     if (!is_utf8(text)) throw InputError("is not UTF-8; convert it first", 0);
-    return parts_->vocabularies.source->encode(text);
+    return parts_->vocabularies.source.encode(text);
 }
 
 std::string Translator::read_file(const std::string& name) const { return std::string(parts_->bundle.read(name).view); }

@@ -67,7 +67,7 @@ TFEXPORT_API TranslationOptions with_changes(const TranslationOptions& base, std
 
 /// How the graphs are run.
 struct SessionOptions {
-    int threads = 0;       // of ONNX Runtime; 0: one for each physical core
+    int threads = 0;       // of ONNX Runtime; 0: one for each core that the process may use
     bool spinning = true;  // threads wait actively between operators: fastest, but keeps cores busy; phones: false
     bool arena = true;     // keep freed memory for the next step; false needs less memory and is slower
     bool verify = true;    // check the SHA-256 of every file, which costs a read of the whole bundle
