@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfexport.agreement import SHOWN_LAYERS, Agreement
 from tfexport.parity import ParityReport
 from tfexport_runtime.manifest import Manifest
 
@@ -37,6 +38,23 @@ print(Translator(".").translate(["..."])[0].text)
 | compared | how many | worst difference | limit |
 |---|--:|--:|--:|
 {rows}
-
+{_agreement(parity.agreement)}
 `golden.json` holds inputs with the expected ids and scores: run it on the device.
+"""
+
+
+def _agreement(agreement: Agreement | None) -> str:
+    if agreement is None:
+        return ""
+    searches = ", ".join(f"{search.search} {100 * search.same:.1f} %" for search in agreement.searches)
+    rows = "\n".join(
+        f"| {layer.weight} | {layer.graph} | {layer.decibels:.1f} |" for layer in agreement.layers[:SHOWN_LAYERS]
+    )
+    return f"""
+Sentences of the text given at export with the same tokens as float32: {searches}. Behind float32's translation so far,
+{100 * agreement.positions:.1f} % of {agreement.compared:,} next tokens were the same. The noisiest products:
+
+| weight | graph | signal to noise, dB |
+|---|---|--:|
+{rows}
 """

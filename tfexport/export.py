@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,15 +14,14 @@ import onnx_ir as ir
 from tfexport.bundle_readme import bundle_readme
 from tfexport.errors import ExportError, ParityError
 from tfexport.golden import golden_json
+from tfexport.graphs.float_graphs import optimise, trace_graphs
 from tfexport.graphs.signature import GraphSignature, decoder_signature, encoder_signature
-from tfexport.graphs.trace import trace_decoder, trace_encoder
+from tfexport.layer_noise import FloatWeights, float_weights
 from tfexport.parity import ParityReport
-from tfexport.passes.merge_products import merge_products
+from tfexport.passes.attention_output import attention_output, attention_signature
 from tfexport.passes.quantise_blocks import quantise_blocks
 from tfexport.passes.quantise_int8 import FULL_RANGE, REDUCED_RANGE, quantise_int8
-from tfexport.passes.skip_layer_norm import skip_layer_norm
-from tfexport.passes.strip_metadata import strip_metadata
-from tfexport.passes.tie_output_projection import tie_output_projection
+from tfexport.precision import Platform, Precision, PrecisionChoice, check_operators, choose_precision
 from tfexport.publish import published_when_complete
 from tfexport.samples import sample_texts
 from tfexport.verify import VerifyOptions, verify_bundle
@@ -45,20 +44,11 @@ from tfexport_train.evaluate import search_target
 from tfexport_train.model import EncoderDecoder
 
 Operators = Literal["ort", "portable"]
-Precision = Literal["fp32", "int8", "int8-weight", "int4"]
-"""int8: products in 8 bits, weights by column and activations by row. int8-weight, int4: weights in blocks of 32."""
-
 OPSETS = range(18, 24)
 """What the tracer writes and ONNX Runtime from 1.23 reads."""
 
 WEIGHTS_FILE = "weights.bin"
 _GRAPH_FILES = {"encoder": "encoder.onnx", "decoder": "decoder.onnx"}
-_PASSES: tuple[Callable[[ir.Model], tuple[ir.Model, bool]], ...] = (
-    strip_metadata,
-    tie_output_projection,
-    merge_products,
-)
-_FUSIONS = (skip_layer_norm,)  # for ONNX Runtime only
 
 
 @dataclass(frozen=True)
@@ -67,9 +57,11 @@ class ExportOptions:
 
     operators: Operators = "ort"  # ort: fused operators, cache in place; portable: standard operators, growing cache
     opset: int = 18  # of standard operators; 18 runs on every runtime that is shipped
-    precision: Precision = "fp32"
+    target: Platform | None = None  # where the bundle will run; None: anywhere
+    precision: Precision | Literal["auto"] = "fp32"  # auto: the best measured for the target
     keep_float: tuple[str, ...] = ()  # patterns of weight names that a reduced precision leaves alone
     full_range: bool = False  # int8 weights to 127 instead of 63: only for processors whose 8-bit sums cannot overflow
+    attention: bool = False  # the decoder also gives the weights of its last cross-attention
     max_bleu_loss: float | None = None  # with references: more is a failure
     zip: bool = False  # one uncompressed zip instead of a folder
     texts: Sequence[str] | None = None  # sentences to verify with, beside random ids
@@ -81,8 +73,13 @@ class ExportOptions:
 @dataclass(frozen=True)
 class ExportReport:
     manifest: Manifest
+    choice: PrecisionChoice
     parity: ParityReport
     bytes: int  # of the whole bundle
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs: what was chosen, the size, and everything that the check found."""
+        return {**asdict(self.choice), "bytes": self.bytes, "parity": self.parity.to_dict(complete=True)}
 
 
 def export_bundle(
@@ -96,58 +93,44 @@ def export_bundle(
     Raises ExportError for what cannot be exported as asked, ParityError when the bundle does not compute what the
     checkpoint computes.
     """
-    _check(options)
+    choice = choose_precision(options.precision, options.target, options.full_range)
+    _check(options, choice)
     with published_when_complete(target, options.zip, options.force) as folder:
         progress("trace graphs")
         model = checkpoint.build_model()
-        graphs = trace_graphs(model, options)
+        graphs = trace_graphs(model, options.operators == "ort", options.opset)
         progress("optimise")
-        graphs = {name: optimise(graph, options) for name, graph in graphs.items()}
-        graphs = {name: quantise(graph, name, checkpoint.config, options) for name, graph in graphs.items()}
+        graphs = {name: optimise(graph) for name, graph in graphs.items()}
+        if options.attention:
+            graphs["decoder"] = attention_output(graphs["decoder"], checkpoint.config.num_heads)
+        weights = float_weights(graphs)
+        graphs = {name: quantise(graph, choice, options.keep_float) for name, graph in graphs.items()}
         progress("write")
         _write_graphs(graphs, folder)
-        manifest = _write_tokenizers(checkpoint, _describe(checkpoint, model, graphs, options), folder)
+        manifest = _write_tokenizers(checkpoint, _describe(checkpoint, model, graphs, options, choice), folder)
         _write_manifest(manifest, folder)
         progress("verify")
-        parity = _verify(checkpoint, folder, options)
+        parity = _verify(checkpoint, folder, options, weights)
         progress("publish")
         manifest = _write_self_description(checkpoint, manifest, parity, folder)
-    return ExportReport(manifest, parity, sum(info.bytes for info in manifest.files.values()))
+    return ExportReport(manifest, choice, parity, sum(info.bytes for info in manifest.files.values()))
 
 
-def trace_graphs(model: EncoderDecoder, options: ExportOptions) -> dict[str, ir.Model]:
-    fused = options.operators == "ort"
-    return {
-        "encoder": trace_encoder(model, fused, options.opset),
-        "decoder": trace_decoder(model, fused, options.opset),
-    }
-
-
-def optimise(graph: ir.Model, options: ExportOptions) -> ir.Model:
-    for graph_pass in _PASSES + (_FUSIONS if options.operators == "ort" else ()):
-        graph, _ = graph_pass(graph)
-    graph.producer_name, graph.producer_version = "tfexport", importlib.metadata.version("tfexport")
-    return graph
-
-
-def quantise(graph: ir.Model, name: str, config: EncoderDecoderConfig, options: ExportOptions) -> ir.Model:
-    """The graph in the precision of the options."""
+def quantise(graph: ir.Model, choice: PrecisionChoice, patterns: Sequence[str]) -> ir.Model:
+    """The graph in that precision, but for weights whose names match one of the patterns."""
 
     def keep_float(weight: ir.Value) -> bool:
-        return any(fnmatch.fnmatch(weight.name or "", pattern) for pattern in options.keep_float)
+        return any(fnmatch.fnmatch(weight.name or "", pattern) for pattern in patterns)
 
-    if options.precision == "int8":
-        tied_source = name == "encoder" and config.share_embeddings and config.tie_output
-        largest = FULL_RANGE if options.full_range else REDUCED_RANGE
-        graph, _ = quantise_int8(graph, keep_float, tied_source, largest)
-    elif options.precision != "fp32":
-        graph, _ = quantise_blocks(graph, 4 if options.precision == "int4" else 8, keep_float)
+    if choice.precision == "int8":
+        graph, _ = quantise_int8(graph, keep_float, FULL_RANGE if choice.full_range else REDUCED_RANGE)
+    elif choice.precision != "fp32":
+        graph, _ = quantise_blocks(graph, 4 if choice.precision == "int4" else 8, keep_float)
     return graph
 
 
-def _check(options: ExportOptions) -> None:
-    if options.operators == "portable" and options.precision != "fp32":
-        raise ExportError(f"{options.precision} needs ONNX Runtime's operators; leave --ops at ort, or choose fp32")
+def _check(options: ExportOptions, choice: PrecisionChoice) -> None:
+    check_operators(choice, options.target, options.operators)
     if options.opset not in OPSETS:
         raise ExportError(f"opset {options.opset} cannot be written; choose {OPSETS.start} to {OPSETS.stop - 1}")
 
@@ -171,9 +154,14 @@ def _write_manifest(manifest: Manifest, folder: Path) -> Manifest:
     return manifest
 
 
-def _verify(checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> ParityReport:
+def _verify(checkpoint: Checkpoint, folder: Path, options: ExportOptions, weights: FloatWeights) -> ParityReport:
     wanted = VerifyOptions(texts=options.texts, references=options.references, max_bleu_loss=options.max_bleu_loss)
-    report = verify_bundle(read_bundle(folder), checkpoint, wanted)
+    report = verify_bundle(read_bundle(folder), checkpoint, wanted, weights)
+    if report.kernels is not None and report.kernels.in_float:
+        raise ExportError(
+            f"ran in float instead of integers here: {report.kernels.in_float[0]}; nothing was published. "
+            "Keep that weight in float with --keep-float, or choose another --precision"
+        )
     if not report.passed:
         raise ParityError(report)
     return report
@@ -190,10 +178,16 @@ def _write_self_description(checkpoint: Checkpoint, manifest: Manifest, parity: 
 
 
 def _describe(
-    checkpoint: Checkpoint, model: EncoderDecoder, graphs: Mapping[str, ir.Model], options: ExportOptions
+    checkpoint: Checkpoint,
+    model: EncoderDecoder,
+    graphs: Mapping[str, ir.Model],
+    options: ExportOptions,
+    choice: PrecisionChoice,
 ) -> Manifest:
     config, in_place = checkpoint.config, options.operators == "ort"
     signatures = {"encoder": encoder_signature(config), "decoder": decoder_signature(config, in_place)}
+    if options.attention:
+        signatures["decoder"] = signatures["decoder"].with_output(attention_signature(config.num_heads))
     domains = sorted({domain for graph in graphs.values() for domain in graph.opset_imports})
     source_file, target_file = _tokenizer_files(checkpoint)
     return Manifest(
@@ -206,17 +200,20 @@ def _describe(
             tokenizer=TokenizerInfo(checkpoint.source.kind, source_file),  # type: ignore[arg-type]
             add_bos=checkpoint.source.add_bos,
             add_eos=checkpoint.source.add_eos,
+            prefix_ids=checkpoint.source.prefix_ids,
+            suffix_ids=checkpoint.source.suffix_ids,
             **_special_ids(config),
         ),
         target=TargetInfo(
             tokenizer=TokenizerInfo(checkpoint.target.kind, target_file),  # type: ignore[arg-type]
             never_generated=search_target(config, checkpoint.target.tokenizer(config.unk_id).size).never_generated,
+            prefix_ids=checkpoint.target.prefix_ids,
             **_special_ids(config),
         ),
         graphs={name: _graph_info(_GRAPH_FILES[name], signature) for name, signature in signatures.items()},
         weights=WEIGHTS_FILE,
         cache=CacheInfo("in_place" if in_place else "growing"),
-        precision=options.precision,
+        precision=choice.precision,
         operators=options.operators,
         opset=options.opset,
         ir_version=max(graph.ir_version for graph in graphs.values()),
@@ -256,12 +253,10 @@ def _graph_info(file: str, signature: GraphSignature) -> GraphInfo:
 
 
 def _tokenizer_files(checkpoint: Checkpoint) -> tuple[str, str]:
-    if checkpoint.source == replace(
-        checkpoint.target, add_bos=checkpoint.source.add_bos, add_eos=checkpoint.source.add_eos
-    ):
-        name = "shared" + _suffix(checkpoint.source)
-        return name, name
-    return "source" + _suffix(checkpoint.source), "target" + _suffix(checkpoint.target)
+    source, target = checkpoint.source, checkpoint.target
+    if (source.kind, source.model) == (target.kind, target.model):
+        return "shared" + _suffix(source), "shared" + _suffix(source)
+    return "source" + _suffix(source), "target" + _suffix(target)
 
 
 def _suffix(side: TextSide) -> str:

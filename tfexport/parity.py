@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfexport.agreement import Agreement
+    from tfexport.kernel_check import KernelReport
 
 
 @dataclass(frozen=True)
@@ -23,14 +27,26 @@ class ParityRow:
 class ParityReport:
     rows: tuple[ParityRow, ...]
     quality: dict[str, float] = field(default_factory=dict)  # BLEU and chrF of both, where references were given
+    agreement: Agreement | None = None  # with float32, of a reduced precision on given texts
+    kernels: KernelReport | None = None  # of a reduced precision: what ran in a decoding step
 
     @property
     def passed(self) -> bool:
         return all(row.ok for row in self.rows)
 
-    def to_dict(self) -> dict[str, Any]:
-        rows = [{**asdict(row), "ok": row.ok} for row in self.rows]
-        return {"passed": self.passed, "rows": rows, **({"quality": self.quality} if self.quality else {})}
+    def to_dict(self, complete: bool = False) -> dict[str, Any]:
+        """complete: all layers, and the times of operators, which are another time others."""
+        found: dict[str, Any] = {
+            "passed": self.passed,
+            "rows": [{**asdict(row), "ok": row.ok} for row in self.rows],
+        }
+        if self.quality:
+            found["quality"] = self.quality
+        if self.agreement is not None:
+            found["agreement"] = self.agreement.to_dict(complete)
+        if complete and self.kernels is not None:
+            found["operators"] = [asdict(operator) for operator in self.kernels.operators]
+        return found
 
 
 @dataclass

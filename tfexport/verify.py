@@ -10,9 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from tfexport.agreement import SearchAgreement, compare_search, forced_pairs, measure_agreement
 from tfexport.graphs.kernels import in_place_head_size
+from tfexport.kernel_check import KernelReport, check_kernels
+from tfexport.layer_noise import FloatWeights
 from tfexport.parity import ParityReport, ParityRow, Worst
 from tfexport.samples import random_sources, sample_texts
 from tfexport_runtime.bundle import Bundle
@@ -28,7 +32,7 @@ from tfexport_train.decoding import TorchStepModel
 from tfexport_train.evaluate import bleu, chrf
 from tfexport_train.model import EncoderDecoder
 
-TOLERANCE = 1e-4  # absolute, on logits, cross-attention keys and values, and scores, in float32
+TOLERANCE = 1e-4  # absolute up to a magnitude of 10, on logits, cross-attention keys and values, and scores, in float32
 
 
 BATCH_TOLERANCE = 1e-5  # on scores of the same sentence alone and among others
@@ -49,20 +53,45 @@ class VerifyOptions:
     shapes: tuple[tuple[int, int, int], ...] = ((1, 1, 1), (1, 4, 7), (2, 1, 20), (5, 4, 33))  # B, K, S
     steps: int = 40  # teacher-forced steps for each shape, at most
     alone: int = 100  # the first texts of which each is also translated alone
+    forced: int = 200  # of a reduced precision: the first texts whose every position is compared with float32
+    probed: int = 8  # and the first texts on which the noise of every layer is measured
     max_length: int | None = None  # of searches; None: 32 for texts made here, the bundle's own limit for given ones
     seed: int = 0
 
 
-def verify_bundle(bundle: Bundle, checkpoint: Checkpoint, options: VerifyOptions) -> ParityReport:
-    """Compares a bundle with the checkpoint it was made from; differences are in the report, not raised."""
+@dataclass(frozen=True)
+class _Outputs:
+    """The best translations of both sides by one search, and what is to be said of them."""
+
+    ours: Sequence[Translation]
+    theirs: Sequence[Translation]
+    agreement: SearchAgreement
+
+
+def verify_bundle(
+    bundle: Bundle, checkpoint: Checkpoint, options: VerifyOptions, weights: FloatWeights | None = None
+) -> ParityReport:
+    """Compares a bundle with the checkpoint it was made from; differences are in the report, not raised.
+
+    weights: of the graphs in float, if they are at hand; else a reduced precision with texts is traced once more.
+    """
     exported = open_model(bundle, SessionOptions())
     model = checkpoint.build_model()
     exact = bundle.manifest.precision == "fp32"
     numbers = _compare_numbers(exported, model, options) if exact else [_measure_noise(exported, model, options.seed)]
+    kernels = None if exact else check_kernels(bundle, random_sources(model.config, 1, 8, options.seed)[0])
     texts = list(options.texts) if options.texts is not None else sample_texts(bundle, options.seed)
     tokens, outputs = _compare_searches(bundle, exported, model, texts, options)
-    quality = _quality(outputs, options.references)
-    return ParityReport((*numbers, *tokens, *_quality_gate(quality, len(texts), options.max_bleu_loss)), quality)
+    quality = _quality(outputs[-1], options.references)
+    agreement = None
+    if isinstance(exported, InPlaceModel) and not exact and options.texts is not None:
+        searches, expected = [output.agreement for output in outputs], outputs[-1].theirs
+        both = forced_pairs(bundle, texts, expected)
+        agreement = measure_agreement(
+            bundle, exported, model, searches, both[: options.forced], options.probed, weights
+        )
+    gates = (*_kernel_gate(kernels), *_quality_gate(quality, len(texts), options.max_bleu_loss))
+    return ParityReport((*numbers, *tokens, *gates), quality, agreement, kernels)
 
 
 def _compare_numbers(
@@ -111,7 +140,7 @@ def _compare_encoder(model: EncoderDecoder, sources: Sequence[Sequence[int]], me
         for sentence, source in enumerate(sources):
             difference = np.abs(ours[sentence, :, : len(source)] - theirs[sentence, :, : len(source)])
             where = f"encoder graph, decoder layer {i // 2} {'value' if i % 2 else 'key'}, sentence {sentence}"
-            worst.see(float(difference.max()), f"{where} of {len(sources)}, source length {len(source)}")
+            worst.see(_scaled(difference, theirs), f"{where} of {len(sources)}, source length {len(source)}")
 
 
 def _compare_steps(
@@ -136,7 +165,7 @@ def _compare_steps(
         difference = np.abs(logits - expected[:, step]).max(axis=1)
         row = int(np.nanargmax(difference)) if not np.isnan(difference).all() else 0
         where = f"decoder graph, step {step}, sentence {row // beams} of {len(sources)}, beam {row % beams} of {beams}"
-        worst.see(float(difference.max()), where, rows)
+        worst.see(_scaled(difference, expected), where, rows)
 
 
 def _compare_last_position(
@@ -160,8 +189,13 @@ def _compare_last_position(
     flat = [tensor.numpy() for pair in layers for tensor in pair]
     cache = _cache_with_past(exported.encode(sources), flat, isinstance(exported, InPlaceModel))
     logits, _ = exported.step_logits(np.array([config.start_id]), cache)  # type: ignore[arg-type]
-    difference = float(np.abs(logits - expected.numpy()).max())
+    difference = _scaled(np.abs(logits - expected.numpy()), expected.numpy())
     worst.see(difference, f"decoder graph, step {past}, over a random past")
+
+
+def _scaled(difference: npt.NDArray[np.floating[Any]], expected: npt.NDArray[np.floating[Any]]) -> float:
+    """The largest difference; where values are large, as T5's, by a tenth of the largest: float32 is no finer there."""
+    return float(difference.max() / max(1.0, np.abs(expected).max() / 10))
 
 
 def _cache_with_past(memory: Memory, past: list[Any], in_place: bool) -> InPlaceCache | GrowingCache:
@@ -184,25 +218,33 @@ def _compare_searches(
     model: EncoderDecoder,
     texts: Sequence[str],
     options: VerifyOptions,
-) -> tuple[list[ParityRow], tuple[list[Translation], list[Translation]]]:
-    """Tokens and scores of whole searches over ragged batches; the outputs of the widest beam come back."""
+) -> tuple[list[ParityRow], list[_Outputs]]:
+    """Tokens and scores of whole searches over ragged batches."""
     rows: list[ParityRow] = []
+    outputs: list[_Outputs] = []
     exact = bundle.manifest.precision == "fp32"
     vocabularies, target = bundle_vocabularies(bundle), bundle.manifest.search_target()
     reference = TorchStepModel(model)
-    ours: list[Translation] = []
-    theirs: list[Translation] = []
     for beam in options.beam_sizes:
         wanted = TranslationOptions(beam_size=beam, n_best=beam, truncate_source=True, max_length=_max_length(options))
         ours = translate(exported, vocabularies, target, texts, wanted)
         theirs = translate(reference, vocabularies, target, texts, wanted)
         search = "greedy" if beam == 1 else f"beam {beam}"
         rows += _compare_translations(ours, theirs, search, TOLERANCE if exact else None)
+        outputs.append(_Outputs(ours, theirs, compare_search(search, ours, theirs)))
         few = texts[: options.alone]
         alone = translate(exported, vocabularies, target, few[::-1], replace(wanted, max_batch_tokens=1))[::-1]
-        tolerance = BATCH_TOLERANCE if exact else ROUNDED_BATCH_TOLERANCE
+        tolerance = _batch_tolerance(bundle.manifest.precision)
         rows += _compare_translations(alone, ours[: len(few)], f"{search}, each alone", tolerance)
-    return rows, (ours, theirs)
+    return rows, outputs
+
+
+def _batch_tolerance(precision: str) -> float | None:
+    """On scores of a sentence alone and among others; None: other tokens are counted and allowed.
+
+    MatMulNBits adds up in another order for one row than for several, which may decide between two close tokens.
+    """
+    return {"fp32": BATCH_TOLERANCE, "int8": ROUNDED_BATCH_TOLERANCE}.get(precision)
 
 
 def _max_length(options: VerifyOptions) -> int | None:
@@ -231,12 +273,17 @@ def _compare_translations(
     ]
 
 
-def _quality(
-    outputs: tuple[Sequence[Translation], Sequence[Translation]], references: Sequence[str] | None
-) -> dict[str, float]:
+def _kernel_gate(kernels: KernelReport | None) -> list[ParityRow]:
+    if kernels is None:
+        return []
+    where = ", ".join(map(str, kernels.in_float[:1]))
+    return [ParityRow("quantised products that ran in float", len(kernels.in_float), 0, kernels.products, where)]
+
+
+def _quality(outputs: _Outputs, references: Sequence[str] | None) -> dict[str, float]:
     if references is None:
         return {}
-    ours, theirs = ([t.text for t in side] for side in outputs)
+    ours, theirs = ([t.text for t in side] for side in (outputs.ours, outputs.theirs))
     return {
         "bleu": bleu(ours, references),
         "bleu_pytorch": bleu(theirs, references),

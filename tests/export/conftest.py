@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,25 @@ SMALL = {
     "num_decoder_layers": 1,
     "max_positions": 48,
 }
-# Between them: every norm, both norm positions, every way of tying, biases or none, unequal depths, learned positions.
+# Between them: every norm, both norm positions, every way of tying, biases or none, unequal depths, learned
+# and relative positions.
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "paper": ("paper-base", {"num_decoder_layers": 2}),
     "annotated": ("annotated", {"num_encoder_layers": 2, "d_model": 8, "num_heads": 2}),
     "modern": ("modern-base", {"num_encoder_layers": 3, "positions": "learned"}),
     "swiglu": ("modern-swiglu", {"num_decoder_layers": 3, "head_dim": 16, "tie_output": False}),
+    "relative": (
+        "modern-swiglu",
+        {
+            "activation": "geglu_tanh",
+            "head_dim": 12,
+            "positions": "none",
+            "relative_buckets": 8,
+            "relative_max_distance": 10,
+            "start_id": 0,
+            "tie_output": False,
+        },
+    ),
     "gelu": (
         "modern-small",
         {"activation": "gelu", "share_embeddings": True, "output_bias": True, "pad_id": 3, "unk_id": 0},
@@ -48,6 +62,10 @@ def make_checkpoint(form: str) -> Checkpoint:
     names = {config.pad_id: "<pad>", config.start_id: "<s>", config.eos_id: "</s>", config.unk_id: "<unk>"}
     words = "".join(f"{names.get(i, f'w{i}')}\n" for i in range(VOCABULARY))
     side = TextSide("words", words.encode())
+    if form == "swiglu":  # with language codes, as it were
+        return Checkpoint(
+            config, weights, replace(side, prefix_ids=(5,), suffix_ids=(6, 7)), replace(side, prefix_ids=(8, 9))
+        )
     return Checkpoint(config, weights, side, side)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 
@@ -19,8 +20,8 @@ from tfexport_train.checkpoint import Checkpoint
 
 BundleOf = Callable[[str, str], Bundle]
 
-# Every form is traced with fused operators; the standard ones are shown on the two that differ most.
-BUNDLES = [(form, "ort") for form in FORMS] + [("paper", "portable"), ("annotated", "portable")]
+# Every form is traced with fused operators; the standard ones are shown on those that differ most.
+BUNDLES = [(form, "ort") for form in FORMS] + [(form, "portable") for form in ("paper", "annotated", "relative")]
 
 
 @pytest.mark.parametrize(("form", "operators"), BUNDLES)
@@ -44,6 +45,39 @@ def test_a_sentence_does_not_depend_on_what_is_beside_it(operators: str, bundle_
     for i, source in enumerate(sources):
         alone, _ = model.step_logits(tokens[:1], model.start([source], 1))  # type: ignore[arg-type]
         np.testing.assert_allclose(together[i], alone[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["paper", "relative"])
+def test_rows_of_any_length_step_together_whatever_lies_behind_them(form: str, bundle_of: BundleOf) -> None:
+    """The in-place graph called directly: lengths 11, 0 and 4 in buffers of 16 that are full of large numbers."""
+    model, bundle = make_checkpoint(form).build_model(), bundle_of(form, "ort")
+    session = onnxruntime.InferenceSession(bundle.folder / "decoder.onnx", providers=["CPUExecutionProvider"])
+    source, lengths = torch.tensor([[5, 6, 7, 2]]), (11, 0, 4)
+    _, heads, _, features = next(t.shape for t in session.get_inputs() if t.name == "past_key_values.0.decoder.key")
+    past = [np.full((3, heads, 16, features), 1e4, np.float32) for _ in model.decoder_layers for _ in "kv"]
+    expected = []
+    for row, length in enumerate(lengths):
+        cache = model.start(source, source != 0)
+        for token in range(20, 20 + length):
+            _, cache = model.step(torch.tensor([[token]]), cache)
+        for buffer, used in zip(past, chain(*cache.self_attention), strict=True):
+            buffer[row, :, :length] = 0  # features that only the graph has
+            buffer[row, :, :length, : used.shape[3]] = used[0].detach().numpy()
+        expected.append(model.step(torch.tensor([[9]]), cache)[0][0].detach().numpy())
+    names = [f"past_key_values.{i}.decoder.{p}" for i in range(len(model.decoder_layers)) for p in ("key", "value")]
+    cross = [t.detach().numpy() for t in chain(*cache.cross_attention)]
+    inputs = {
+        "input_ids": np.full((3, 1), 9),
+        "past_lengths": np.array(lengths, np.int32),
+        "total_length": np.array([12], np.int32),
+        "encoder_attention_mask": np.ones((1, 4), np.int32),
+        "logit_bias": np.zeros((1, len(expected[0])), np.float32),
+        "num_candidates": np.array([1]),
+        **dict(zip(names, past, strict=True)),
+        **dict(zip([n.replace("decoder", "encoder") for n in names], cross, strict=True)),
+    }
+    (logits,) = session.run(["logits"], inputs)
+    np.testing.assert_allclose(logits, np.stack(expected), atol=1e-4)
 
 
 @pytest.mark.parametrize("operators", ["ort", "portable"])

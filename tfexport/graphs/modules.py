@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.onnx import ops
 
-from tfexport.graphs.kernels import InPlaceKernels, fused_self_attention
-from tfexport_train.attention import DecoderCache, GrowingCache, KeyValue
+from tfexport.graphs.kernels import InPlaceKernels, bias_of, fused_self_attention
+from tfexport_train.attention import Attend, DecoderCache, GrowingCache, KeyValue
 from tfexport_train.model import EncoderDecoder, log_probabilities
 
 
@@ -24,9 +24,12 @@ class EncoderGraph(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> list[KeyValue]:
         """input_ids int64 [B, S], attention_mask int32 [B, S] -> per layer two of [B, H, S, D]."""
-        attend = fused_self_attention(self.model.config.num_heads, attention_mask) if self.fused else None
+        attend = self._fused_attention(attention_mask) if self.fused else None
         memory = self.model.encode(input_ids, attention_mask.bool(), attend)
         return self.model.cross_key_values(memory)
+
+    def _fused_attention(self, mask: Tensor) -> Attend:
+        return fused_self_attention(self.model.config.num_heads, mask, self.model.encoder_bias(mask.shape[1]))
 
 
 class InPlaceDecoderGraph(nn.Module):
@@ -49,7 +52,8 @@ class InPlaceDecoderGraph(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, list[KeyValue]]:
         """input_ids int64 [R, 1], past_lengths int32 [R], total_length int32 [1], past [R, H, C, D]."""
         cache = DecoderCache(past_lengths, past, cross, encoder_attention_mask)
-        kernels = InPlaceKernels(self.model.config.num_heads, self.model.config.head_size, total_length)
+        config, source_bias = self.model.config, bias_of(encoder_attention_mask)
+        kernels = InPlaceKernels(config.num_heads, config.head_size, total_length, source_bias)
         logits, cache = self.model.step(input_ids, cache, kernels)
         return *_candidates(logits, logit_bias, num_candidates), logits, cache.self_attention
 

@@ -22,6 +22,10 @@ class GraphSignature:
     inputs: tuple[TensorSignature, ...]
     outputs: tuple[TensorSignature, ...]
 
+    def with_output(self, output: TensorSignature) -> GraphSignature:
+        """The same with one more output behind the others."""
+        return GraphSignature(self.inputs, (*self.outputs, output))
+
 
 def encoder_signature(config: EncoderDecoderConfig) -> GraphSignature:
     return GraphSignature(

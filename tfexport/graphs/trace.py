@@ -31,7 +31,7 @@ def trace_encoder(model: EncoderDecoder, fused: bool, opset: int) -> ir.Model:
     """The encoder graph. fused: with com.microsoft operators."""
     source = torch.ones(_BATCH, _SOURCE, dtype=torch.int64)
     axes = {0: Dim("batch"), 1: Dim("source", max=model.config.max_positions)}
-    return _trace(
+    return trace_module(
         EncoderGraph(model, fused),
         (source, source.int()),
         {"input_ids": axes, "attention_mask": axes},
@@ -67,12 +67,13 @@ def trace_decoder(model: EncoderDecoder, in_place: bool, opset: int) -> ir.Model
         "cross": [({0: batch, 2: source},) * 2] * layers,
     }
     module = InPlaceDecoderGraph(model) if in_place else GrowingDecoderGraph(model)
-    return _trace(module, arguments, shapes, decoder_signature(config, in_place), opset)
+    return trace_module(module, arguments, shapes, decoder_signature(config, in_place), opset)
 
 
-def _trace(
+def trace_module(
     module: nn.Module, arguments: tuple[Any, ...], shapes: dict[str, Any], signature: GraphSignature, opset: int
 ) -> ir.Model:
+    """The forward pass of a module. arguments: examples, `shapes` their axes that vary, by the names of parameters."""
     with _eval_mode(module), torch.no_grad(), _quiet():
         program = torch.onnx.export(
             module,

@@ -41,7 +41,11 @@ def lookup_of(node: ir.Node) -> ir.Value | None:
     if node.op_type != "Gather" or node.domain or _integer(node, "axis"):
         return None
     table = node.inputs[0]
-    return table if matrix(table) is not None and "position" not in (table.name or "") else None  # type: ignore[union-attr]
+    tensor = matrix(table)
+    if table is None or tensor is None or tensor.dtype != ir.DataType.FLOAT:
+        return None
+    name = table.name or ""
+    return None if "position" in name or "relative_bias" in name else table
 
 
 def _integer(node: ir.Node, name: str) -> int:

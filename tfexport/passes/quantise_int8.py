@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from tfexport.passes.match import add_initializer, matrix, without_leftovers
-from tfexport.passes.products import WeightFilter, lookup_of, product_of
+from tfexport.passes.match import add_initializer, is_op, matrix, without_leftovers
+from tfexport.passes.products import Product, WeightFilter, lookup_of, product_of
 
 MICROSOFT = "com.microsoft"
 
@@ -18,29 +18,20 @@ FULL_RANGE = 127  # largest magnitude of a weight
 REDUCED_RANGE = 63  # for x86 processors without VNNI, whose 16-bit sums of pairs overflow above it
 
 
-def quantise_int8(
-    model: ir.Model, keep_float: WeightFilter, tied_source: bool = False, largest: int = FULL_RANGE
-) -> tuple[ir.Model, bool]:
-    """Every product with a constant matrix [K, N], and the look-up in a table [V, K].
+def quantise_int8(model: ir.Model, keep_float: WeightFilter, largest: int = FULL_RANGE) -> tuple[ir.Model, bool]:
+    """Every product with a constant matrix [K, N] or, transposed, [N, K], and the look-up in a table [V, K].
 
-    tied_source: the graph looks up in a table that is a projection in the other graph, so that both must store it
-    alike. Returns the model, and whether anything was changed.
+    Returns the model, and whether anything was changed.
     """
     graph, modified = model.graph, False
     shared = _Shared(graph, largest)
-    projected: set[ir.Value] = set()
     for node in list(graph):
-        product = product_of(node)
-        if product is None or keep_float(product.weight):
-            continue
-        if product.transposed:
-            projected.add(product.weight)
-        shared.replace_product(node, product.x, product.weight, product.transposed)
-        modified = True
-    for node in list(graph):
-        table = lookup_of(node)
-        if table is not None and not keep_float(table):
-            shared.replace_lookup(node, table, transposed=tied_source or table in projected)
+        product, table = product_of(node), lookup_of(node)
+        if product is not None and not keep_float(product.weight):
+            shared.replace_product(node, product)
+            modified = True
+        elif table is not None and not keep_float(table):
+            shared.replace_lookup(node, table)
             modified = True
     if modified:
         model.graph.opset_imports[MICROSOFT] = 1
@@ -64,64 +55,61 @@ class _Shared:
         self._rows: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
         self._constants: dict[str, ir.Value] = {}
 
-    def replace_product(self, node: ir.Node, x: ir.Value, weight: ir.Value, transposed: bool) -> None:
+    def replace_product(self, node: ir.Node, product: Product) -> None:
         """x W -> (rows of x in 8 bits) (W in 8 bits), times the scale of the row."""
-        values, scale = self._weight(weight, transposed)
-        rows, row_scale = self._rows.get(x) or self._quantise_rows(node, x)
+        values, scale = self._weight(product.weight, product.transposed)
+        rows, row_scale = self._rows.get(product.x) or self._quantise_rows(node, product.x)
         a_scale, a_zero = self._unit_scale(), self._constant("int8.a_zero", np.uint8(128))
-        product = ir.node(
-            "MatMulIntegerToFloat", [rows, values, a_scale, scale, a_zero], domain=MICROSOFT, num_outputs=1
-        )
-        scaled = ir.node("Mul", [product.outputs[0], row_scale])
-        self._put(node, [product, scaled])
+        if product.transposed:  # reads the table as the look-up does
+            zeros = self._constant(f"{values.name}.zero", np.zeros(scale.shape[0], np.int8))  # type: ignore[index]
+            inputs = [rows, a_scale, a_zero, values, scale, zeros]
+            exact = ir.node("QGemm", inputs, {"transB": 1}, domain=MICROSOFT, num_outputs=1)
+        else:
+            inputs = [rows, values, a_scale, scale, a_zero]
+            exact = ir.node("MatMulIntegerToFloat", inputs, domain=MICROSOFT, num_outputs=1)
+        self._put(node, [exact, ir.node("Mul", [exact.outputs[0], row_scale])])
 
-    def replace_lookup(self, node: ir.Node, table: ir.Value, transposed: bool) -> None:
-        """Rows of a table in 8 bits. transposed: it is stored as the projection reads it, [K, V]."""
-        values, scale = self._weight(table, transposed=True) if transposed else self._weight_rows(table)
+    def replace_lookup(self, node: ir.Node, table: ir.Value) -> None:
+        """Rows of a table in 8 bits."""
+        values, scale = self._weight(table, transposed=True)
         ids = node.inputs[1]
-        picked = ir.node("Gather", [values, ids], {"axis": 1 if transposed else 0})
-        nodes = [picked]
-        if transposed:
-            rank = len(node.outputs[0].shape or ())
-            nodes.append(ir.node("Transpose", [picked.outputs[0]], {"perm": [*range(1, rank), 0]}))
-        nodes.append(ir.node("Cast", [nodes[-1].outputs[0]], {"to": ir.DataType.FLOAT}))
+        picked = ir.node("Gather", [values, ids])
+        cast = ir.node("Cast", [picked.outputs[0]], {"to": ir.DataType.FLOAT})
         scales = ir.node("Gather", [scale, ids])
         last = ir.node("Unsqueeze", [scales.outputs[0], self._constant("int8.last_axis", np.array([-1], np.int64))])
-        self._put(node, [*nodes, scales, last, ir.node("Mul", [nodes[-1].outputs[0], last.outputs[0]])])
+        scaled = ir.node("Mul", [cast.outputs[0], last.outputs[0]])
+        self._put(node, [picked, cast, scales, last, scaled])
 
     def _quantise_rows(self, before: ir.Node, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """x / (largest magnitude of its row) as uint8 around 128, and that magnitude."""
+        """x / (largest magnitude of its row) as uint8 around 128, and that magnitude.
+
+        A row of zeros divides by zero; whatever integers come of that, times its magnitude they are 0 again.
+        """
         axes = self._constant("int8.last_axis", np.array([-1], np.int64))
-        magnitude = ir.node("Abs", [x])
-        largest = ir.node("ReduceMax", [magnitude.outputs[0], axes], {"keepdims": 1})
-        positive = ir.node("Max", [largest.outputs[0], self._constant("int8.tiny", np.float32(1e-8))])
-        unit = ir.node("Div", [x, positive.outputs[0]])
+        magnitude = [] if is_op(x, "Relu") else [ir.node("Abs", [x])]
+        largest = ir.node("ReduceMax", [magnitude[0].outputs[0] if magnitude else x, axes], {"keepdims": 1})
+        unit = ir.node("Div", [x, largest.outputs[0]])
         zero = self._constant("int8.a_zero", np.uint8(128))
         rows = ir.node("QuantizeLinear", [unit.outputs[0], self._unit_scale(), zero])
-        self._graph.insert_before(before, [magnitude, largest, positive, unit, rows])
-        self._rows[x] = rows.outputs[0], positive.outputs[0]
+        self._graph.insert_before(before, [*magnitude, largest, unit, rows])
+        self._rows[x] = rows.outputs[0], largest.outputs[0]
         return self._rows[x]
 
     def _weight(self, weight: ir.Value, transposed: bool) -> tuple[ir.Value, ir.Value]:
-        """[K, N] in 8 bits with one scale a column; transposed: the float weight is [N, K]."""
+        """The matrix in 8 bits as it is stored, with one scale a column of [K, N], a row of [N, K]."""
         if (weight, transposed) not in self._weights:
             tensor = matrix(weight)
             assert tensor is not None
-            array = tensor.numpy().T if transposed else tensor.numpy()
-            self._weights[weight, transposed] = self._add(weight, *quantise_columns(array, self._largest))
+            columns = tensor.numpy().T if transposed else tensor.numpy()
+            values, scale = quantise_columns(columns, self._largest)
+            self._weights[weight, transposed] = self._add(weight, values.T if transposed else values, scale)
         return self._weights[weight, transposed]
-
-    def _weight_rows(self, table: ir.Value) -> tuple[ir.Value, ir.Value]:
-        tensor = matrix(table)
-        assert tensor is not None
-        values, scale = quantise_columns(tensor.numpy().T, self._largest)
-        return self._add(table, np.ascontiguousarray(values.T), scale)
 
     def _add(
         self, weight: ir.Value, values: npt.NDArray[np.int8], scale: npt.NDArray[np.float32]
     ) -> tuple[ir.Value, ir.Value]:
         return (
-            add_initializer(self._graph, f"{weight.name}.int8", values),
+            add_initializer(self._graph, f"{weight.name}.int8", np.ascontiguousarray(values)),
             add_initializer(self._graph, f"{weight.name}.scale", scale),
         )
 
