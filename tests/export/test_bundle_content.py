@@ -32,7 +32,8 @@ def load(bundle: Bundle, graph: str) -> onnx.ModelProto:
 def test_each_weight_is_stored_once(form: str, bundle_of: BundleOf) -> None:
     bundle = bundle_of(form, "ort")
     model = make_checkpoint(form).build_model()
-    tables = model.source_embedding.position_table.nbytes * 2 + 64 * sum(1 for _ in model.parameters())
+    positions = model.source_embedding.position_table
+    tables = (0 if positions is None else positions.nbytes) * 2 + 64 * sum(1 for _ in model.parameters())
     parameters = sum(p.nbytes for p in model.parameters())
     assert bundle.manifest.files["weights.bin"].bytes <= parameters + tables
     arrays = [numpy_helper.to_array(i) for g in ("encoder", "decoder") for i in load(bundle, g).graph.initializer]
@@ -60,7 +61,7 @@ def test_cross_keys_and_values_are_neither_computed_nor_returned_by_a_step(
     assert not [o.name for o in decoder.output if ".encoder." in o.name]
     cross = {i.name for i in decoder.input if ".encoder." in i.name}
     readers = {n.op_type for n in decoder.node if cross & set(n.input)}
-    assert readers <= {"MultiHeadAttention", "MatMul", "Mul", "Shape", "Transpose", "Reshape"}
+    assert readers <= {"FusedMatMul", "MatMul", "Mul", "Shape", "Transpose", "Reshape"}
     weights = {i.name for i in decoder.initializer}
     products = [n for n in decoder.node if n.op_type == "MatMul" and cross & set(n.input)]
     assert not [n.name for n in products if weights & set(n.input)]
@@ -109,7 +110,11 @@ def test_graphs_hold_no_traces_of_the_machine(bundle_of: BundleOf) -> None:
 def test_bound_buffers_give_what_a_plain_run_gives(bundle_of: BundleOf) -> None:
     bundle = bundle_of("modern", "ort")
     model = open_model(bundle, SessionOptions(threads=1))
-    session = onnxruntime.InferenceSession(str(bundle.path("decoder.onnx")), providers=["CPUExecutionProvider"])
+    settings = onnxruntime.SessionOptions()
+    settings.add_session_config_entry("optimization.disable_specified_optimizers", "SkipLayerNormFusion")
+    session = onnxruntime.InferenceSession(
+        str(bundle.path("decoder.onnx")), settings, providers=["CPUExecutionProvider"]
+    )
     cache = model.start([[5, 6, 7, 2], [8, 2]], 2)
     plain = {
         f"past_key_values.0.decoder.{part}": np.full((4, 4, 20, 8), np.nan, np.float32) for part in ("key", "value")

@@ -71,7 +71,7 @@ def test_a_bundle_that_fails_parity_is_not_published(
                 value.const_value = ir.tensor(changed, name=value.name)
         return model, True
 
-    monkeypatch.setattr("tfexport.export._PASSES", (break_it,))
+    monkeypatch.setattr("tfexport.graphs.float_graphs._PASSES", (break_it,))
     with pytest.raises(ParityError, match=r"parity failed: .* differs by .* nothing was published") as caught:
         export_bundle(checkpoint_of("paper"), tmp_path / "b", ExportOptions())
     assert caught.value.exit_status == 3
