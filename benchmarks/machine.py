@@ -29,7 +29,7 @@ def describe_machine(ours: Path, peers: Path) -> dict[str, Any]:
         "processor": _cpuinfo("model name") or platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "instructions": [f for f in ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8") if f in flags],
-        "system": platform.platform(terse=True),
+        "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": _versions(ours, OURS),
         "versions of the peers": _versions(peers, THEIRS) if peers.exists() else {},
