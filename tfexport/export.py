@@ -24,7 +24,7 @@ from tfexport.passes.quantise_int8 import FULL_RANGE, REDUCED_RANGE, quantise_in
 from tfexport.precision import Platform, Precision, PrecisionChoice, check_operators, choose_precision
 from tfexport.publish import published_when_complete
 from tfexport.samples import sample_texts
-from tfexport.verify import VerifyOptions, verify_bundle
+from tfexport.verify import TOLERANCE, VerifyOptions, verify_bundle
 from tfexport.weights import write_shared_weights
 from tfexport_runtime.bundle import describe_files, read_bundle, write_manifest
 from tfexport_runtime.manifest import (
@@ -62,6 +62,7 @@ class ExportOptions:
     keep_float: tuple[str, ...] = ()  # patterns of weight names that a reduced precision leaves alone
     full_range: bool = False  # int8 weights to 127 instead of 63: only for processors whose 8-bit sums cannot overflow
     attention: bool = False  # the decoder also gives the weights of its last cross-attention
+    tolerance: float = TOLERANCE  # of the check in float32: on logits and scores
     max_bleu_loss: float | None = None  # with references: more is a failure
     zip: bool = False  # one uncompressed zip instead of a folder
     texts: Sequence[str] | None = None  # sentences to verify with, beside random ids
@@ -155,7 +156,12 @@ def _write_manifest(manifest: Manifest, folder: Path) -> Manifest:
 
 
 def _verify(checkpoint: Checkpoint, folder: Path, options: ExportOptions, weights: FloatWeights) -> ParityReport:
-    wanted = VerifyOptions(texts=options.texts, references=options.references, max_bleu_loss=options.max_bleu_loss)
+    wanted = VerifyOptions(
+        texts=options.texts,
+        references=options.references,
+        max_bleu_loss=options.max_bleu_loss,
+        tolerance=options.tolerance,
+    )
     report = verify_bundle(read_bundle(folder), checkpoint, wanted, weights)
     if report.kernels is not None and report.kernels.in_float:
         raise ExportError(

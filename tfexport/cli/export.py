@@ -44,6 +44,10 @@ def export(
     max_bleu_loss: Annotated[
         float | None, typer.Option(help="With --reference: refuse a bundle that loses more BLEU than this.")
     ] = None,
+    tolerance: Annotated[
+        float,
+        typer.Option(min=0, help="fp32: largest difference of logits and scores; T5's large activations need 1e-3."),
+    ] = 1e-4,
     extra: Annotated[
         Literal["attention"] | None,
         typer.Option("--with", help="attention: the decoder also gives what each token looks at in the source."),
@@ -76,6 +80,7 @@ def export(
         precision=precision,
         keep_float=tuple(keep_float or ()),
         full_range=full_range,
+        tolerance=tolerance,
         attention=extra == "attention",
         max_bleu_loss=max_bleu_loss,
         zip=zipped,
