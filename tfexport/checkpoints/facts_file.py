@@ -10,6 +10,7 @@ from typing import Any
 
 from tfexport.checkpoints.imported import ImportOptions
 from tfexport_train.errors import ConfigError
+from tfexport_train.yaml_file import read_yaml
 
 _PATHS = ("source_tokenizer", "target_tokenizer", "key_map")
 _OPTIONS = tuple(f.name for f in fields(ImportOptions) if f.name != "config")
@@ -28,7 +29,7 @@ def with_facts(options: ImportOptions, file: Path) -> ImportOptions:
 
     Raises ConfigError.
     """
-    content = read_yaml(file)
+    content = read_mapping(file)
     found = {name: content.pop(name) for name in _OPTIONS if name in content}
     base = ImportOptions(config=by_field_name(content), **_typed(found, file))
     given = {name: value for name in _OPTIONS if (value := getattr(options, name))}
@@ -49,16 +50,9 @@ def parse_facts(settings: Iterable[str]) -> dict[str, Any]:
         raise ConfigError(f"--set: {' '.join(str(error).split())}") from error
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_mapping(path: Path) -> dict[str, Any]:
     """Raises ConfigError."""
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected keys and values, found {type(content).__name__}")
     return {str(name): value for name, value in content.items()}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tfexport.checkpoints.draft import Draft, complete
-from tfexport.checkpoints.facts_file import by_field_name, check_names, read_yaml
+from tfexport.checkpoints.facts_file import by_field_name, check_names, read_mapping
 from tfexport.checkpoints.imported import Imported, ImportOptions
 from tfexport.checkpoints.mapping import Constant, Mapped, Rule, map_weights, matches
 from tfexport.checkpoints.weight_files import read_weights
@@ -44,7 +44,7 @@ class KeyMap:
 
 def read_key_map(path: Path) -> KeyMap:
     """Raises ConfigError."""
-    content = read_yaml(path)
+    content = read_mapping(path)
     check_names(content, ("rename", "rules", "drop", "config"), str(path))
     rename: dict[str, str] = _section(content, "rename", dict, path)
     rules: list[object] = _section(content, "rules", list, path)

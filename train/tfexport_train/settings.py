@@ -14,6 +14,7 @@ from tfexport_runtime.errors import OptionError
 from tfexport_runtime.options import TranslationOptions
 from tfexport_train.config import PRESETS, EncoderDecoderConfig
 from tfexport_train.errors import ConfigError
+from tfexport_train.yaml_file import read_yaml
 
 Metric = Literal["bleu", "chrf", "exact_match"]
 ScheduleName = Literal["paper", "inverse_sqrt", "constant", "linear", "cosine"]
@@ -118,14 +119,7 @@ def load_settings(path: Path) -> TrainSettings:
 
     Raises ConfigError with every unknown key and wrong value at once.
     """
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml(path)
     try:
         return settings_from_dict(content, path.parent)
     except ConfigError as error:
