@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, made_once
-from tests.web.attention_fixture import write_with_attention
 from tests.web.make_fixtures import write_fixtures
 from tfexport.export import ExportOptions, export_bundle
 from tfexport.package_web import package_web
@@ -54,20 +53,19 @@ def node(built: None, tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Pat
     """Runs one file of tests, with all that these need."""
 
     def export(path: Path) -> None:
-        """The growing form, and ids of its own before and behind a text and before a translation."""
+        """The growing form with attention, and ids of its own before and behind a text and before a translation."""
         source = replace(tiny_checkpoint.source, prefix_ids=(5, 6), suffix_ids=(7,))
         target = replace(tiny_checkpoint.target, prefix_ids=(8, 9))
         with_ids = replace(tiny_checkpoint, source=source, target=target)
-        export_bundle(with_ids, path, ExportOptions(operators="portable", name="tiny"))
+        export_bundle(with_ids, path, ExportOptions(operators="portable", attention=True, name="tiny"))
 
     fixtures = made_once(tmp_path_factory, "web-fixtures", write_fixtures)
     portable = made_once(tmp_path_factory, "tiny-portable-ids", export)
-    attention = made_once(tmp_path_factory, "tiny-attention", lambda path: write_with_attention(portable, path))
     site = made_once(tmp_path_factory, "web-site", lambda path: package_web(tiny_bundle, path))
     given = {
         "TFEXPORT_WEB_FIXTURES": str(fixtures),
         "TFEXPORT_WEB_BUNDLES": f"{tiny_bundle}:{portable}",
-        "TFEXPORT_WEB_ATTENTION": str(attention),
+        "TFEXPORT_WEB_ATTENTION": str(portable),
         "TFEXPORT_WEB_SITE": str(site),
     }
     return lambda name: run(["node", "--test", "--test-reporter=spec", str(TESTS / name)], WEB, given)
