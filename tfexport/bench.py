@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tfexport.cold_start import ColdStart
+from tfexport.formats.registry import open_any
 from tfexport.operator_profile import OperatorTime, profile_step
 from tfexport.samples import sample_texts
 from tfexport_runtime.errors import InputError, TfexportError
@@ -86,7 +87,7 @@ def bench_bundle(
     """`on_stage` hears what is measured next. Raises TfexportError."""
     threads = options.threads or available_cores()
     on_stage("loading")
-    translator = Translator(path, SessionOptions(threads=threads))
+    translator = Translator(path, SessionOptions(threads=threads), engine=open_any)
     texts = _texts(translator, options)
     on_stage("cold start in a process of its own")
     cold = _cold_start(path, threads, texts[0])

@@ -2,59 +2,38 @@
 
 from __future__ import annotations
 
-import fnmatch
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import onnx_ir as ir
-
 from tfexport.bundle_readme import bundle_readme
 from tfexport.errors import ExportError, ParityError
+from tfexport.formats.format import Work, Written
+from tfexport.formats.registry import format_of
 from tfexport.golden import golden_json
-from tfexport.graphs.float_graphs import optimise, trace_graphs
-from tfexport.graphs.signature import GraphSignature, decoder_signature, encoder_signature
-from tfexport.layer_noise import FloatWeights, float_weights
+from tfexport.layer_noise import FloatWeights
 from tfexport.parity import ParityReport
-from tfexport.passes.attention_output import attention_output, attention_signature
-from tfexport.passes.quantise_blocks import quantise_blocks
-from tfexport.passes.quantise_int8 import FULL_RANGE, REDUCED_RANGE, quantise_int8
 from tfexport.precision import Platform, Precision, PrecisionChoice, check_operators, choose_precision
 from tfexport.publish import published_when_complete
 from tfexport.samples import sample_texts
 from tfexport.verify import TOLERANCE, VerifyOptions, verify_bundle
-from tfexport.weights import write_shared_weights
 from tfexport_runtime.bundle import describe_files, read_bundle, write_manifest
-from tfexport_runtime.manifest import (
-    CacheInfo,
-    GraphInfo,
-    Manifest,
-    ModelInfo,
-    Requirements,
-    SourceInfo,
-    TargetInfo,
-    TensorInfo,
-    TokenizerInfo,
-)
+from tfexport_runtime.manifest import GraphFormat, Manifest, ModelInfo, SourceInfo, TargetInfo, TokenizerInfo
 from tfexport_train.checkpoint import Checkpoint, TextSide
 from tfexport_train.config import EncoderDecoderConfig
 from tfexport_train.evaluate import search_target
 from tfexport_train.model import EncoderDecoder
 
 Operators = Literal["ort", "portable"]
-OPSETS = range(18, 24)
-"""What the tracer writes and ONNX Runtime from 1.23 reads."""
-
-WEIGHTS_FILE = "weights.bin"
-_GRAPH_FILES = {"encoder": "encoder.onnx", "decoder": "decoder.onnx"}
 
 
 @dataclass(frozen=True)
 class ExportOptions:
     """How a bundle is made."""
 
+    format: GraphFormat = "onnx"  # of the graphs; docs/formats.md says when to choose which
     operators: Operators = "ort"  # ort: fused operators, cache in place; portable: standard operators, growing cache
     opset: int = 18  # of standard operators; 18 runs on every runtime that is shipped
     target: Platform | None = None  # where the bundle will run; None: anywhere
@@ -95,58 +74,24 @@ def export_bundle(
     checkpoint computes.
     """
     choice = choose_precision(options.precision, options.target, options.full_range)
-    _check(options, choice)
+    check_operators(choice, options.target, options.operators)
     with published_when_complete(target, options.zip, options.force) as folder:
-        progress("trace graphs")
-        model = checkpoint.build_model()
-        graphs = trace_graphs(model, options.operators == "ort", options.opset)
-        progress("optimise")
-        graphs = {name: optimise(graph) for name, graph in graphs.items()}
-        if options.attention:
-            graphs["decoder"] = attention_output(graphs["decoder"], checkpoint.config.num_heads)
-        weights = float_weights(graphs)
-        graphs = {name: quantise(graph, choice, options.keep_float) for name, graph in graphs.items()}
-        progress("write")
-        _write_graphs(graphs, folder)
-        manifest = _write_tokenizers(checkpoint, _describe(checkpoint, model, graphs, options, choice), folder)
+        work = Work(checkpoint, checkpoint.build_model(), options, choice, folder, progress)
+        written = format_of(options.format).write(work)
+        manifest = _describe(work, written)
+        _write_tokenizers(checkpoint, manifest, folder)
         _write_manifest(manifest, folder)
         progress("verify")
-        parity = _verify(checkpoint, folder, options, weights)
+        parity = _verify(checkpoint, folder, options, written.float_weights)
         progress("publish")
         manifest = _write_self_description(checkpoint, manifest, parity, folder)
     return ExportReport(manifest, choice, parity, sum(info.bytes for info in manifest.files.values()))
 
 
-def quantise(graph: ir.Model, choice: PrecisionChoice, patterns: Sequence[str]) -> ir.Model:
-    """The graph in that precision, but for weights whose names match one of the patterns."""
-
-    def keep_float(weight: ir.Value) -> bool:
-        return any(fnmatch.fnmatch(weight.name or "", pattern) for pattern in patterns)
-
-    if choice.precision == "int8":
-        graph, _ = quantise_int8(graph, keep_float, FULL_RANGE if choice.full_range else REDUCED_RANGE)
-    elif choice.precision != "fp32":
-        graph, _ = quantise_blocks(graph, 4 if choice.precision == "int4" else 8, keep_float)
-    return graph
-
-
-def _check(options: ExportOptions, choice: PrecisionChoice) -> None:
-    check_operators(choice, options.target, options.operators)
-    if options.opset not in OPSETS:
-        raise ExportError(f"opset {options.opset} cannot be written; choose {OPSETS.start} to {OPSETS.stop - 1}")
-
-
-def _write_graphs(graphs: Mapping[str, ir.Model], folder: Path) -> None:
-    write_shared_weights(list(graphs.values()), folder / WEIGHTS_FILE)
-    for name, graph in graphs.items():
-        ir.save(graph, folder / _GRAPH_FILES[name])
-
-
-def _write_tokenizers(checkpoint: Checkpoint, manifest: Manifest, folder: Path) -> Manifest:
+def _write_tokenizers(checkpoint: Checkpoint, manifest: Manifest, folder: Path) -> None:
     """One file where both sides share it."""
     for side, info in ((checkpoint.source, manifest.source), (checkpoint.target, manifest.target)):
         (folder / info.tokenizer.file).write_bytes(side.model)
-    return manifest
 
 
 def _write_manifest(manifest: Manifest, folder: Path) -> Manifest:
@@ -155,7 +100,7 @@ def _write_manifest(manifest: Manifest, folder: Path) -> Manifest:
     return manifest
 
 
-def _verify(checkpoint: Checkpoint, folder: Path, options: ExportOptions, weights: FloatWeights) -> ParityReport:
+def _verify(checkpoint: Checkpoint, folder: Path, options: ExportOptions, weights: FloatWeights | None) -> ParityReport:
     wanted = VerifyOptions(
         texts=options.texts,
         references=options.references,
@@ -183,25 +128,15 @@ def _write_self_description(checkpoint: Checkpoint, manifest: Manifest, parity: 
     return _write_manifest(manifest, folder)
 
 
-def _describe(
-    checkpoint: Checkpoint,
-    model: EncoderDecoder,
-    graphs: Mapping[str, ir.Model],
-    options: ExportOptions,
-    choice: PrecisionChoice,
-) -> Manifest:
-    config, in_place = checkpoint.config, options.operators == "ort"
-    signatures = {"encoder": encoder_signature(config), "decoder": decoder_signature(config, in_place)}
-    if options.attention:
-        signatures["decoder"] = signatures["decoder"].with_output(attention_signature(config.num_heads))
-    domains = sorted({domain for graph in graphs.values() for domain in graph.opset_imports})
+def _describe(work: Work, written: Written) -> Manifest:
+    checkpoint, config, options = work.checkpoint, work.checkpoint.config, work.options
     source_file, target_file = _tokenizer_files(checkpoint)
     return Manifest(
         producer={
             name: importlib.metadata.version(name)
             for name in ("tfexport", "torch", "onnx", "onnxscript", "onnxruntime")
         },
-        model=_model_info(config, model, options.name),
+        model=_model_info(config, work.model, options.name),
         source=SourceInfo(
             tokenizer=TokenizerInfo(checkpoint.source.kind, source_file),  # type: ignore[arg-type]
             add_bos=checkpoint.source.add_bos,
@@ -216,16 +151,17 @@ def _describe(
             prefix_ids=checkpoint.target.prefix_ids,
             **_special_ids(config),
         ),
-        graphs={name: _graph_info(_GRAPH_FILES[name], signature) for name, signature in signatures.items()},
-        weights=WEIGHTS_FILE,
-        cache=CacheInfo("in_place" if in_place else "growing"),
-        precision=choice.precision,
+        graphs=written.graphs,
+        weights=tuple(written.weights),
+        cache=written.cache,
+        precision=work.choice.precision,
         operators=options.operators,
-        opset=options.opset,
-        ir_version=max(graph.ir_version for graph in graphs.values()),
-        requirements=Requirements("1.23", tuple(domains)),
+        opset=written.opset,
+        ir_version=written.ir_version,
+        requirements=written.requirements,
         files={},
         generation=checkpoint.generation,
+        graph_format=options.format,
     )
 
 
@@ -248,14 +184,6 @@ def _model_info(config: EncoderDecoderConfig, model: EncoderDecoder, name: str) 
 
 def _special_ids(config: EncoderDecoderConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in ("pad_id", "start_id", "eos_id", "unk_id")}
-
-
-def _graph_info(file: str, signature: GraphSignature) -> GraphInfo:
-    inputs, outputs = (
-        tuple(TensorInfo(t.name, t.dtype, t.shape) for t in tensors)  # type: ignore[arg-type]
-        for tensors in (signature.inputs, signature.outputs)
-    )
-    return GraphInfo(file, inputs, outputs)
 
 
 def _tokenizer_files(checkpoint: Checkpoint) -> tuple[str, str]:

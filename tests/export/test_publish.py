@@ -89,7 +89,7 @@ def test_an_opset_that_cannot_be_written_is_refused_before_any_work(
 
 
 def test_the_newest_opset_works_as_a_zip(checkpoint_of: Callable[[str], Checkpoint], tmp_path: Path) -> None:
-    from tfexport.export import OPSETS
+    from tfexport.formats.onnx_pair import OPSETS
     from tfexport_runtime.translator import Translator
 
     newest = OPSETS.stop - 1

@@ -98,7 +98,7 @@ def example_manifest(folder: Path) -> Manifest:
         source=SourceInfo(tokenizer, add_bos=False, add_eos=True, pad_id=0, start_id=1, eos_id=2, unk_id=3),
         target=TargetInfo(tokenizer, pad_id=0, start_id=1, eos_id=2, unk_id=3, never_generated=(0, 1)),
         graphs={"encoder": _graph("encoder.onnx"), "decoder": _graph("decoder.onnx")},
-        weights="weights.bin",
+        weights=("weights.bin",),
         cache=CacheInfo("growing"),
         precision="fp32",
         operators="portable",

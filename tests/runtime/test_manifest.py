@@ -15,6 +15,7 @@ import pytest
 from tests.runtime.bundle_fixture import VOCAB, example_manifest, make_bundle
 from tfexport_runtime.bundle import Manifest, write_manifest
 from tfexport_runtime.errors import BundleError
+from tfexport_runtime.manifest import GRAPH_SUFFIXES
 from tfexport_runtime.options import TranslationOptions
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "runtime" / "bundle.schema.json").read_text(encoding="utf-8"))
@@ -95,7 +96,8 @@ def test_schema_and_dataclasses_name_the_same_fields() -> None:
 
     compare(Manifest, SCHEMA, {f.name for f in fields(Manifest)} | {"format", "digest"})
     graph = SCHEMA["properties"]["graphs"]
-    assert set(graph["properties"]) == set(graph["required"]) == {"encoder", "decoder"}
+    assert set(graph["properties"]) == {"encoder", "decoder", "search"}
+    assert SCHEMA["properties"]["graph_format"]["enum"] == list(GRAPH_SUFFIXES)
     options = {f.name for f in fields(TranslationOptions)} - {"callback"}
     assert set(SCHEMA["properties"]["generation"]["properties"]) == options
 
@@ -130,6 +132,10 @@ BOTH_REFUSE: dict[str, Change] = {
     "third graph": lambda m: m["graphs"].update(other=m["graphs"]["encoder"]),
     "missing graph": lambda m: m["graphs"].pop("decoder"),
     "graph file with another ending": lambda m: m["graphs"]["encoder"].update(file="encoder.ort"),
+    "graph file of another format": lambda m: m.update(graph_format="ort"),
+    "unknown graph format": lambda m: m.update(graph_format="tflite"),
+    "a pair where one graph is due": lambda m: m.update(graph_format="single"),
+    "text for a list of files": lambda m: m.update(weights="weights.bin"),
     "upper-case digest": lambda m: m["files"]["weights.bin"].update(sha256="A" * 64),
     "short digest": lambda m: m["files"]["weights.bin"].update(sha256="a" * 63),
     "negative file size": lambda m: m["files"]["weights.bin"].update(bytes=-1),
@@ -184,7 +190,7 @@ def test_listed_names_are_plain(name: str, example: Manifest) -> None:
 @pytest.mark.parametrize("name", PATH_TRICKS)
 def test_named_files_are_plain(name: str, example: Manifest) -> None:
     for change in (
-        lambda m: m.update(weights=name),
+        lambda m: m.update(weights=[name]),
         lambda m: m["source"]["tokenizer"].update(file=name),
         lambda m: m["graphs"]["encoder"].update(file=name),
     ):
@@ -192,7 +198,7 @@ def test_named_files_are_plain(name: str, example: Manifest) -> None:
 
 
 READER_REFUSES: dict[str, tuple[Change, str]] = {
-    "weights not listed": (lambda m: m.update(weights="other.bin"), "weights other.bin is not listed"),
+    "weights not listed": (lambda m: m.update(weights=["other.bin"]), "weights[0] other.bin is not listed"),
     "graph not listed": (lambda m: m["graphs"]["decoder"].update(file="d.onnx"), "decoder.file d.onnx is not listed"),
     "tokenizer not listed": (lambda m: m["target"]["tokenizer"].update(file="t.spm"), "t.spm is not listed"),
     "one file of two kinds": (lambda m: m["target"]["tokenizer"].update(kind="words"), "two kinds"),
@@ -270,7 +276,7 @@ def test_large_text_is_refused_before_parsing() -> None:
 
 
 def test_manifest_that_contradicts_itself_is_not_written(example: Manifest, tmp_path: Path) -> None:
-    broken = Manifest(**{f.name: getattr(example, f.name) for f in fields(example)} | {"weights": "other.bin"})
+    broken = Manifest(**{f.name: getattr(example, f.name) for f in fields(example)} | {"weights": ("other.bin",)})
     with pytest.raises(BundleError, match=r"other\.bin is not listed"):
         write_manifest(tmp_path, broken)
     assert list(tmp_path.iterdir()) == []

@@ -65,6 +65,7 @@ def translate(
 
     Options that are not given are those of the bundle.
     """
+    from tfexport.formats.registry import open_any
     from tfexport_runtime.line_stream import Format, Lines, formatted, translate_lines
     from tfexport_runtime.session import SessionOptions
     from tfexport_runtime.translator import Translator
@@ -75,7 +76,8 @@ def translate(
             Lines(stack.enter_context(open(source, "rb")), str(source)) if source else Lines(sys.stdin.buffer, "input")
         )
         prefixes = Lines(stack.enter_context(open(prefix, "rb")), str(prefix)) if prefix else None
-        translator = Translator(bundle, SessionOptions(threads=threads, parallel_batches=parallel, provider=provider))
+        session = SessionOptions(threads=threads, parallel_batches=parallel, provider=provider)
+        translator = Translator(bundle, session, engine=open_any)
         options = chosen_options(generation, translator.default_options)
         sink = stack.enter_context(_sink(output))
         if source is None and sys.stdin.isatty():

@@ -88,7 +88,7 @@ class Bundle:
 
     def check_weights(self) -> None:
         """Raises BundleError if the weights are not those that the manifest describes."""
-        _check_digests(self, [self.manifest.weights])
+        _check_digests(self, self.manifest.weights)
 
     def source_tokenizer(self) -> Tokenizer:
         """Raises BundleError if it is damaged."""
@@ -160,7 +160,7 @@ def _read_folder(folder: Path, origin: Path, verify: bool, weights_later: bool) 
     bundle = Bundle(manifest, folder, origin)
     if verify:
         check_seal(text, str(origin / MANIFEST_NAME))
-        _check_digests(bundle, manifest.files.keys() - ({manifest.weights} if weights_later else set()))
+        _check_digests(bundle, manifest.files.keys() - set(manifest.weights if weights_later else ()))
     return bundle
 
 
@@ -217,19 +217,18 @@ def _check_digests(bundle: Bundle, names: Iterable[str]) -> None:
 
 
 def _check_graphs(manifest: Manifest, folder: Path, origin: Path) -> None:
-    """No graph reads a file other than the weights, wherever in it the tensor is."""
-    graphs = {graph.file for graph in manifest.graphs.values()}
-    graphs |= {name for name in manifest.files if name.lower().endswith(".onnx")}
-    for name in sorted(graphs):
+    """No ONNX graph reads a file other than the weights, wherever in it the tensor is."""
+    for name in sorted(name for name in manifest.files if name.lower().endswith(".onnx")):
         size = manifest.files[name].bytes
         if size > MAX_GRAPH_BYTES:
             raise BundleError(f"{origin / name}: has {size} bytes, a graph may have at most {MAX_GRAPH_BYTES}")
         try:
-            foreign = external_locations(_read_at_most(folder / name, size)) - {manifest.weights}
+            foreign = external_locations(_read_at_most(folder / name, size)) - set(manifest.weights)
         except BundleError as error:
             raise BundleError(f"{origin / name}: {error}") from error
         if foreign:
-            raise BundleError(f"{origin / name}: refused: reads {_named(sorted(foreign))}, not only {manifest.weights}")
+            allowed = _named(list(manifest.weights)) or "itself"
+            raise BundleError(f"{origin / name}: refused: reads {_named(sorted(foreign))}, not only {allowed}")
 
 
 def _read_at_most(path: Path, limit: int) -> bytes:

@@ -24,13 +24,23 @@ MAX_MANIFEST_BYTES = 16 * 2**20
 FILE_NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
 
 FileName = Annotated[str, Limits(1, 128, FILE_NAME)]
-GraphName = Annotated[str, Limits(1, 128, r"[A-Za-z0-9_][A-Za-z0-9._-]{0,122}\.onnx")]
+GraphName = Annotated[str, Limits(1, 128, r"[A-Za-z0-9_][A-Za-z0-9._-]{0,122}\.(onnx|ort|pt|pt2|pte)")]
 ShortText = Annotated[str, Limits(0, 256)]
 Count = Annotated[int, Limits(1, 2**31 - 1)]
 Depth = Annotated[int, Limits(1, 1024)]
 TokenId = Annotated[int, Limits(0, 2**31 - 1)]
 TokenIds = Annotated[tuple[TokenId, ...], Limits(0, 2**20)]
 Version = Annotated[str, Limits(1, 64)]
+GraphFormat = Literal["onnx", "ort", "single", "torchscript", "torch-export", "aoti", "executorch"]
+GRAPH_SUFFIXES: dict[GraphFormat, str] = {
+    "onnx": ".onnx",
+    "ort": ".ort",
+    "single": ".onnx",
+    "torchscript": ".pt",
+    "torch-export": ".pt2",
+    "aoti": ".pt2",
+    "executorch": ".pte",
+}
 TensorType = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
 Axis = Annotated[int, Limits(0, 2**31 - 1)] | Annotated[str, Limits(1, 256)]
 
@@ -46,7 +56,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class GraphInfo:
-    """One ONNX file and what goes in and out of it, in the order of the graph."""
+    """One graph, the file that holds it, and what goes in and out of it, in its order."""
 
     file: GraphName
     inputs: Annotated[tuple[TensorInfo, ...], Limits(1, 8192)]
@@ -109,17 +119,21 @@ class TargetInfo:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """`in_place`: buffers of fixed capacity and a used length a row. `growing`: each step returns longer tensors."""
+    """How the decoder remembers earlier steps.
 
-    form: Literal["in_place", "growing"]
+    `in_place`: buffers of fixed capacity and a used length a row. `growing`: each step returns longer tensors.
+    `fixed`: every shape is a number, and the graph returns the buffers with one position written.
+    """
+
+    form: Literal["in_place", "growing", "fixed"]
 
 
 @dataclass(frozen=True)
 class Requirements:
     """What a runtime must offer."""
 
-    onnxruntime: Version  # the lowest version that runs the graphs
-    domains: Annotated[tuple[ShortText, ...], Limits(1, 64)]  # operator domains; "" is standard ONNX
+    onnxruntime: ShortText  # the lowest version that runs the graphs; empty: another engine runs them
+    domains: Annotated[tuple[ShortText, ...], Limits(0, 64)]  # operator domains of ONNX graphs; "" is standard ONNX
 
 
 @dataclass(frozen=True)
@@ -149,17 +163,18 @@ class Manifest:
     model: ModelInfo
     source: SourceInfo
     target: TargetInfo
-    # The encoder runs once a batch, the decoder once a step.
-    graphs: Annotated[Mapping[str, GraphInfo], Limits(2, 2, "encoder|decoder")]
-    weights: FileName  # external data of both graphs
+    # The encoder runs once a batch, the decoder once a step; `search` alone does all of it.
+    graphs: Annotated[Mapping[str, GraphInfo], Limits(1, 2, "encoder|decoder|search")]
+    weights: Annotated[tuple[FileName, ...], Limits(0, 256)]  # external data of the graphs; none: inside them
     cache: CacheInfo
     precision: Annotated[str, Limits(1, 32, "[a-z0-9_-]+")]  # fp32, fp16, ...
     operators: Literal["ort", "portable"]  # ort: contributed operators of ONNX Runtime; portable: standard ones only
-    opset: Annotated[int, Limits(1, 1000)]
-    ir_version: Annotated[int, Limits(1, 1000)]
+    opset: Annotated[int, Limits(0, 1000)]  # 0: not ONNX; the same for ir_version
+    ir_version: Annotated[int, Limits(0, 1000)]
     requirements: Requirements
     files: Annotated[Mapping[str, FileInfo], Limits(1, 1024, FILE_NAME)]  # every file but bundle.json itself
     generation: Mapping[str, Any] = field(default_factory=dict)  # defaults, by names of TranslationOptions
+    graph_format: GraphFormat = "onnx"  # of the graphs' files; decides which engine runs them
     parity: Mapping[str, Any] = field(default_factory=dict)  # summary of the check at export, for people
     format_version: int = FORMAT_VERSION
 
@@ -237,11 +252,17 @@ def _contradictions(m: Manifest) -> Iterator[str]:
     roles = {
         "source.tokenizer.file": m.source.tokenizer.file,
         "target.tokenizer.file": m.target.tokenizer.file,
-        "graphs.encoder.file": m.graphs["encoder"].file,
-        "graphs.decoder.file": m.graphs["decoder"].file,
-        "weights": m.weights,
+        **{f"graphs.{name}.file": graph.file for name, graph in m.graphs.items()},
+        **{f"weights[{i}]": name for i, name in enumerate(m.weights)},
     }
+    wanted = {"search"} if m.graph_format == "single" else {"encoder", "decoder"}
+    if m.graphs.keys() != wanted:
+        yield f"graphs of format {m.graph_format} must be {' and '.join(sorted(wanted))}"
     yield from (f"{role} {name} is not listed in files" for role, name in roles.items() if name not in m.files)
+    suffix = GRAPH_SUFFIXES[m.graph_format]
+    for name, graph in m.graphs.items():
+        if not graph.file.endswith(suffix):
+            yield f"graphs.{name}.file {graph.file} must end with {suffix}, as of format {m.graph_format}"
     if m.source.tokenizer.file == m.target.tokenizer.file and m.source.tokenizer.kind != m.target.tokenizer.kind:
         yield "source and target give one tokenizer file two kinds"
     for side, text, size in (

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tfexport_runtime.bundle import Bundle
-from tfexport_runtime.cache import Array, GrowingCache, InPlaceCache, Memory
+from tfexport_runtime.cache import Array, InPlaceCache
 from tfexport_runtime.errors import BundleError, OptionError, UnavailableError
-from tfexport_runtime.manifest import TensorInfo
+from tfexport_runtime.graph_pair import GraphPair, GrowingModel
+from tfexport_runtime.manifest import Manifest
 from tfexport_runtime.step_model import Candidates, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import onnxruntime
+
+_READ = ("onnx", "ort")
 
 FIRST_CAPACITY = 32  # tokens that a new in-place cache holds before it is doubled
 
@@ -37,40 +40,23 @@ def open_model(bundle: Bundle, options: SessionOptions) -> InPlaceModel | Growin
     """Raises OptionError, BundleError for graphs that do not load, UnavailableError for what is missing here."""
     if options.parallel_batches < 1 or (options.threads is not None and options.threads < 1):
         raise OptionError("threads and parallel_batches must be at least 1")
-    form = bundle.manifest.cache.form
-    return InPlaceModel(bundle, options) if form == "in_place" else GrowingModel(bundle, options)
+    manifest = bundle.manifest
+    if manifest.graph_format not in _READ:
+        raise BundleError(
+            f"{bundle.origin}: of format {manifest.graph_format}, which another engine runs: see the README.md in it"
+        )
+    model = InPlaceModel if manifest.cache.form == "in_place" else GrowingModel
+    return model(manifest, _session(bundle, "encoder", options), _session(bundle, "decoder", options))
 
 
-class _Model:
-    """Both graphs and what the two cache forms share."""
-
-    def __init__(self, bundle: Bundle, options: SessionOptions) -> None:
-        self._shape = bundle.manifest.model
-        self._pad_id = bundle.manifest.source.pad_id
-        self._cache_head = _cache_head(bundle)
-        self._encoder = _session(bundle, "encoder", options)
-        self._decoder = _session(bundle, "decoder", options)
-        layers = range(self._shape.num_decoder_layers)
-        self._cross_names = [f"{{}}.{i}.encoder.{part}" for i in layers for part in ("key", "value")]
-        self._self_names = [f"{{}}.{i}.decoder.{part}" for i in layers for part in ("key", "value")]
-
-    def encode(self, sources: Sequence[Sequence[int]]) -> Memory:
-        """Pads B sources to the longest and runs the encoder graph."""
-        ids = np.full((len(sources), max(map(len, sources))), self._pad_id, np.int64)
-        mask = np.zeros(ids.shape, np.int32)
-        for row, source in enumerate(sources):
-            ids[row, : len(source)] = source
-            mask[row, : len(source)] = 1
-        outputs = [name.format("present") for name in self._cross_names]
-        return Memory(self._encoder.run(outputs, {"input_ids": ids, "attention_mask": mask}), mask)
-
-    def _cross_inputs(self, memory: Memory) -> dict[str, Array]:
-        names = (name.format("past_key_values") for name in self._cross_names)
-        return {"encoder_attention_mask": memory.mask, **dict(zip(names, memory.cross, strict=True))}
-
-
-class InPlaceModel(_Model):
+class InPlaceModel(GraphPair):
     """Decoder graphs that write into buffers of the cache: nothing is copied in or out of a step."""
+
+    def __init__(
+        self, manifest: Manifest, encoder: onnxruntime.InferenceSession, decoder: onnxruntime.InferenceSession
+    ) -> None:
+        super().__init__(manifest, encoder, decoder)
+        self._session = decoder
 
     def start(self, sources: Sequence[Sequence[int]], beam_size: int) -> InPlaceCache:
         shape, memory = self._shape, self.encode(sources)
@@ -100,7 +86,7 @@ class InPlaceModel(_Model):
         if bias is not None and bias is not bound.bias_now:
             bound.bias[0], bound.bias_now = bias, bias
         bound.total_length[0] = cache.lengths.max() + 1
-        self._decoder.run_with_iobinding(bound.binding)
+        self._session.run_with_iobinding(bound.binding)
         cache.lengths += 1
         return cache, bound
 
@@ -110,7 +96,7 @@ class InPlaceModel(_Model):
 
         rows = len(cache.lengths)
         bound = _StepBinding(
-            self._decoder.io_binding(),
+            self._session.io_binding(),
             count,
             tokens=np.zeros((rows, 1), np.int64),
             total_length=np.zeros(1, np.int32),
@@ -155,54 +141,9 @@ class _StepBinding:
     arrays: Sequence[Array] = ()  # kept alive as long as the binding points into them
 
 
-class GrowingModel(_Model):
-    """Decoder graphs of standard operators: the cache goes in and comes out one token longer."""
-
-    def start(self, sources: Sequence[Sequence[int]], beam_size: int) -> GrowingCache:
-        shape, memory = self._shape, self.encode(sources)
-        rows = len(sources) * beam_size
-        return GrowingCache.empty(memory, rows, shape.num_decoder_layers, *self._cache_head)
-
-    def step(
-        self, tokens: IntArray, cache: GrowingCache, bias: FloatArray, count: int
-    ) -> tuple[Candidates, GrowingCache]:
-        (scores, ids), cache = self._run(["candidate_scores", "candidate_ids"], tokens, cache, bias, count)
-        return Candidates(scores, ids), cache
-
-    def step_logits(self, tokens: IntArray, cache: GrowingCache) -> tuple[FloatArray, GrowingCache]:
-        no_bias = np.zeros(self._shape.target_vocab_size, np.float32)
-        (logits,), cache = self._run(["logits"], tokens, cache, no_bias, 1)
-        return logits, cache
-
-    def _run(
-        self, wanted: list[str], tokens: IntArray, cache: GrowingCache, bias: FloatArray, count: int
-    ) -> tuple[list[Array], GrowingCache]:
-        past = (name.format("past_key_values") for name in self._self_names)
-        inputs: dict[str, Array] = {
-            "input_ids": tokens[:, None],
-            "past_lengths": cache.lengths,
-            "logit_bias": bias[None],
-            "num_candidates": np.array([count], np.int64),
-            **self._cross_inputs(cache.memory),
-            **dict(zip(past, cache.layers, strict=True)),
-        }
-        outputs = self._decoder.run(wanted + [name.format("present") for name in self._self_names], inputs)
-        longer = GrowingCache(cache.memory, outputs[len(wanted) :], cache.lengths + 1)
-        return outputs[: len(wanted)], longer
-
-
 def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _cache_head(bundle: Bundle) -> tuple[int, int]:
-    """Heads and head size of the self-attention cache: the graph may pad the model's head size."""
-    for tensor in bundle.manifest.graphs["decoder"].inputs:
-        match tensor:
-            case TensorInfo(name="past_key_values.0.decoder.key", shape=(str(), int(heads), str(), int(size))):
-                return heads, size
-    raise BundleError("decoder graph: no input past_key_values.0.decoder.key of shape [rows, heads, length, size]")
 
 
 def _session(bundle: Bundle, graph: str, options: SessionOptions) -> onnxruntime.InferenceSession:

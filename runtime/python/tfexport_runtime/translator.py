@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from tfexport_runtime.bundle import Bundle, read_bundle
 from tfexport_runtime.options import TranslationOptions
 from tfexport_runtime.session import SessionOptions, open_model
+from tfexport_runtime.step_model import StepModel
 from tfexport_runtime.translation import Translation, Vocabularies, translate
 
 
@@ -19,15 +20,24 @@ class Translator:
     Raises BundleError, UnavailableError.
     """
 
-    def __init__(self, path: str | Path, session_options: SessionOptions | None = None, verify: bool = True) -> None:
-        """verify=False skips the hashes of the files, which cost a read of the whole bundle."""
+    def __init__(
+        self,
+        path: str | Path,
+        session_options: SessionOptions | None = None,
+        verify: bool = True,
+        engine: Callable[[Bundle, SessionOptions], StepModel[Any]] = open_model,
+    ) -> None:
+        """verify=False skips the hashes of the files, which cost a read of the whole bundle.
+
+        engine: what runs the graphs; ONNX Runtime unless their format is of another.
+        """
         session_options = session_options or SessionOptions()
         self.bundle = read_bundle(Path(path), verify, weights_later=True)
         self.default_options = self.bundle.manifest.default_options()
         self._target = self.bundle.manifest.search_target()
         with ThreadPoolExecutor(1) as beside:  # hashing the weights takes as long as loading the graphs
             checked = beside.submit(self.bundle.check_weights) if verify else None
-            self._model = open_model(self.bundle, session_options)
+            self._model = engine(self.bundle, session_options)
             self._vocabularies = bundle_vocabularies(self.bundle)
             if checked is not None:
                 checked.result()
