@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,16 +11,27 @@ import typer
 
 from tfexport.cli.console import megabytes, note, print_json, show_parity, warn
 from tfexport.cli.import_flags import import_options, with_import_flags
+from tfexport_runtime.manifest import GraphFormat
 
 if TYPE_CHECKING:
     from tfexport.export import ExportOptions
     from tfexport_train.checkpoint import Checkpoint
 
 
+class Extra(StrEnum):
+    """Outputs that are made on request."""
+
+    ATTENTION = "attention"
+
+
 @with_import_flags
 def export(
     checkpoint: Annotated[Path, typer.Argument(help="ckpt.pt of a training run, or a checkpoint of another kind.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Bundle to write: a folder, or a file with --zip.")],
+    graph_format: Annotated[
+        GraphFormat,
+        typer.Option("--format", help="Of the graphs: onnx runs everywhere and is fastest; docs/formats.md compares."),
+    ] = "onnx",
     ops: Annotated[
         Literal["ort", "portable"],
         typer.Option(help="ort: ONNX Runtime's fused operators, fastest. portable: standard ONNX operators only."),
@@ -49,7 +61,7 @@ def export(
         typer.Option(min=0, help="fp32: largest difference of logits and scores; T5's large activations need 1e-3."),
     ] = 1e-4,
     extra: Annotated[
-        Literal["attention"] | None,
+        list[Extra] | None,
         typer.Option("--with", help="attention: the decoder also gives what each token looks at in the source."),
     ] = None,
     opset: Annotated[int, typer.Option(help="Version of the standard operators.")] = 18,
@@ -74,6 +86,7 @@ def export(
     from tfexport_runtime.line_stream import read_lines
 
     options = ExportOptions(
+        format=graph_format,
         operators=ops,
         opset=opset,
         target=target,
@@ -81,7 +94,7 @@ def export(
         keep_float=tuple(keep_float or ()),
         full_range=full_range,
         tolerance=tolerance,
-        attention=extra == "attention",
+        attention=Extra.ATTENTION in (extra or ()),
         max_bleu_loss=max_bleu_loss,
         zip=zipped,
         texts=read_lines(text) if text else None,
@@ -111,6 +124,7 @@ def _export_optimum(
     from tfexport.layouts.optimum import OptimumOptions, export_optimum
 
     given = {
+        "--format": options.format != "onnx",
         "--precision": options.precision != "fp32",
         "--target": options.target is not None,
         "--zip": options.zip,

@@ -13,6 +13,12 @@ from tfexport_runtime.step_model import StepModel
 
 _MODULES: dict[GraphFormat, str] = {
     "onnx": "onnx_pair",
+    "ort": "ort_pair",
+    "single": "single",
+    "torchscript": "torchscript",
+    "torch-export": "torch_export",
+    "aoti": "aoti",
+    "executorch": "executorch",
 }
 
 
