@@ -4,9 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 PEERS := .venv-peers/installed
+FORMATS := .venv-formats/installed
 CPP := runtime/cpp/build
 
-.PHONY: setup demo test web web-build web-test cpp cpp-test cpp-check lint format bench bench-peers clean
+.PHONY: setup demo test web web-build web-test cpp cpp-test cpp-check lint format bench bench-peers formats-test clean
 
 setup: $(STAMP)
 
@@ -55,10 +56,12 @@ cpp:
 cpp-test: $(STAMP) cpp
 	@$(BIN)/python -m pytest tests/cpp
 
-# Sanitizers, fuzzing, and arm64 under emulation, with a bundle of random weights; says what it leaves out.
+# Sanitizers, fuzzing, and arm64 under emulation, with a bundle of random weights, and the formats of PyTorch in native
+# code; says what it leaves out.
 cpp-check: $(CPP)/bundle/bundle.json
 	@tests/cpp/sanitize.sh $(CPP)/bundle
 	@tests/cpp/arm64.sh $(CPP)/bundle
+	@TFEXPORT_COMPILE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/formats/test_torch_formats.py
 
 $(CPP)/bundle/bundle.json: $(STAMP)
 	@runtime/cpp/get_dependencies.sh $(CPP)/dependencies
@@ -90,6 +93,20 @@ $(PEERS): constraints.txt
 		-c constraints.txt -e ".[slimt]" || echo "slimt is not to be had here"
 	@touch $@
 
+# The formats that need more than `make test` has: ExecuTorch, OpenVINO, onnxruntime-extensions.
+formats-test: $(FORMATS)
+	@OMP_NUM_THREADS=1 .venv-formats/bin/python -m pytest tests/formats
+
+# ExecuTorch has no wheels for some systems; its tests then say that it is missing.
+$(FORMATS): pyproject.toml constraints.txt
+	@rm -f $@
+	@.venv-formats/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv-formats
+	@echo "Installing into .venv-formats (a few minutes the first time, 2 GB) ..."
+	@.venv-formats/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[dev,formats]"
+	@.venv-formats/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --only-binary executorch \
+		-c constraints.txt -e ".[executorch]" || echo "ExecuTorch is not to be had here"
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-peers $(CPP) build dist demo run/bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers .venv-formats $(CPP) build dist demo run/bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ import torch  # noqa: E402
 from filelock import FileLock  # noqa: E402
 
 from tfexport.export import ExportOptions, export_bundle  # noqa: E402
+from tfexport.graphs.signature import FixedShape  # noqa: E402
 from tfexport_train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint  # noqa: E402
 from tfexport_train.config import EncoderDecoderConfig  # noqa: E402
 from tfexport_train.model import EncoderDecoder  # noqa: E402
@@ -53,6 +55,46 @@ def tiny_bundle(tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFa
         export_bundle(tiny_checkpoint, path, ExportOptions(name="tiny"))
 
     return made_once(tmp_path_factory, "tiny-bundle", export)
+
+
+@pytest.fixture(scope="session")
+def tiny_portable_bundle(tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same in standard operators, with a growing cache."""
+
+    def export(path: Path) -> None:
+        export_bundle(tiny_checkpoint, path, ExportOptions(name="tiny", operators="portable"))
+
+    return made_once(tmp_path_factory, "tiny-portable", export)
+
+
+def with_ids(checkpoint: Checkpoint) -> Checkpoint:
+    """The same with ids of its own around a text and before a translation, as language codes are."""
+    source, target = checkpoint.source, checkpoint.target
+    return replace(
+        checkpoint,
+        source=replace(source, prefix_ids=(5,), suffix_ids=(7,)),
+        target=replace(target, prefix_ids=(8, 9)),
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_single_bundle(tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One graph with the search inside, of the tiny model with ids of its own."""
+
+    def export(path: Path) -> None:
+        export_bundle(with_ids(tiny_checkpoint), path, ExportOptions(format="single", name="tiny"))
+
+    return made_once(tmp_path_factory, "tiny-single", export)
+
+
+@pytest.fixture(scope="session")
+def tiny_fixed_bundle(tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with numbers for shapes: 48 source and 40 target positions, 4 rows."""
+
+    def export(path: Path) -> None:
+        export_bundle(tiny_checkpoint, path, ExportOptions(static=FixedShape(48, 40, 4), name="tiny"))
+
+    return made_once(tmp_path_factory, "tiny-fixed", export)
 
 
 def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

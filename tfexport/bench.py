@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfexport.cold_start import ColdStart
 from tfexport.formats.registry import open_any
@@ -24,12 +24,15 @@ from tfexport_runtime.options import TranslationOptions
 from tfexport_runtime.session import SessionOptions, available_cores
 from tfexport_runtime.translator import Translator
 
+if TYPE_CHECKING:  # what measures the bundle alone needs no PyTorch
+    from tfexport_train.checkpoint import Checkpoint
+
 BEAM_SIZES = (1, 4)
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    checkpoint: Path | None = None  # what the bundle was made from; adds the comparison with PyTorch
+    checkpoint: Callable[[], Checkpoint] | None = None  # opens what the bundle was made from: compared with PyTorch
     text: Path | None = None  # source text, one a line; None: random pieces of the vocabulary
     threads: int | None = None  # None: all cores of this process, for every side of a comparison
     sentences: int = 32  # how many are translated one by one, and how many make up the batch
@@ -99,7 +102,7 @@ def bench_bundle(
     comparison = None
     if options.checkpoint is not None:
         on_stage("against PyTorch")
-        comparison = _compare(translator, options.checkpoint, texts[0], threads, options)
+        comparison = _compare(translator, options.checkpoint(), texts[0], threads, options)
     operators = None
     if options.profile:
         on_stage("operators of a step")
@@ -158,15 +161,13 @@ def _speed(search: TranslationOptions, batch: int, seconds: Sequence[float], tok
 
 
 def _compare(
-    translator: Translator, checkpoint_path: Path, text: str, threads: int, options: BenchOptions
+    translator: Translator, checkpoint: Checkpoint, text: str, threads: int, options: BenchOptions
 ) -> Comparison:
     import torch
 
     from tfexport.recompute import recompute_greedy
-    from tfexport_train.checkpoint import load_checkpoint
     from tfexport_train.evaluate import TorchTranslator
 
-    checkpoint = load_checkpoint(checkpoint_path)
     forced = _forced(translator, options)
     tokens = forced.min_length
     torch_threads = torch.get_num_threads()

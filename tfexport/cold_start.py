@@ -26,11 +26,12 @@ def measure(bundle: str, threads: int | None, text: str) -> ColdStart:
     start = time.perf_counter()
     import onnxruntime  # noqa: F401  imported here so that its time is not part of loading
 
+    from tfexport.formats.registry import open_any
     from tfexport_runtime.session import SessionOptions
     from tfexport_runtime.translator import Translator
 
     imported = time.perf_counter()
-    translator = Translator(bundle, SessionOptions(threads=threads))
+    translator = Translator(bundle, SessionOptions(threads=threads), engine=open_any)
     loaded = time.perf_counter()
     translator.translate([text])
     done = time.perf_counter()

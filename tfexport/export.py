@@ -13,18 +13,19 @@ from tfexport.errors import ExportError, ParityError
 from tfexport.formats.format import Work, Written
 from tfexport.formats.registry import format_of
 from tfexport.golden import golden_json
+from tfexport.graphs.signature import FixedShape
 from tfexport.layer_noise import FloatWeights
 from tfexport.parity import ParityReport
 from tfexport.precision import Platform, Precision, PrecisionChoice, check_operators, choose_precision
 from tfexport.publish import published_when_complete
 from tfexport.samples import sample_texts
 from tfexport.verify import TOLERANCE, VerifyOptions, verify_bundle
+from tfexport.weights import MAX_SHARD_BYTES
 from tfexport_runtime.bundle import describe_files, read_bundle, write_manifest
 from tfexport_runtime.manifest import GraphFormat, Manifest, ModelInfo, SourceInfo, TargetInfo, TokenizerInfo
 from tfexport_train.checkpoint import Checkpoint, TextSide
 from tfexport_train.config import EncoderDecoderConfig
 from tfexport_train.evaluate import search_target
-from tfexport_train.model import EncoderDecoder
 
 Operators = Literal["ort", "portable"]
 
@@ -35,14 +36,21 @@ class ExportOptions:
 
     format: GraphFormat = "onnx"  # of the graphs; docs/formats.md says when to choose which
     operators: Operators = "ort"  # ort: fused operators, cache in place; portable: standard operators, growing cache
+    static: FixedShape | None = None  # every shape a number: for NNAPI, Core ML and QNN; in standard operators
     opset: int = 18  # of standard operators; 18 runs on every runtime that is shipped
     target: Platform | None = None  # where the bundle will run; None: anywhere
     precision: Precision | Literal["auto"] = "fp32"  # auto: the best measured for the target
     keep_float: tuple[str, ...] = ()  # patterns of weight names that a reduced precision leaves alone
     full_range: bool = False  # int8 weights to 127 instead of 63: only for processors whose 8-bit sums cannot overflow
-    attention: bool = False  # the decoder also gives the weights of its last cross-attention
+    attention: bool = False  # the decoder also gives the weights of its cross-attention
+    attention_layers: tuple[int, ...] = ()  # whose, counted from 0; none: the last layer
+    attention_heads: tuple[int, ...] = ()  # of these layers; none: all
+    encoder_state: bool = False  # the encoder also gives its last hidden states
+    weights_inside: bool = False  # of the format single: in the graph's own file, below 2 GB
+    with_tokenizer: bool = False  # of the format single: one more graph that takes and gives texts
     tolerance: float = TOLERANCE  # of the check in float32: on logits and scores
     max_bleu_loss: float | None = None  # with references: more is a failure
+    max_shard_bytes: int = MAX_SHARD_BYTES  # of a file of weights; a larger tensor has a file to itself
     zip: bool = False  # one uncompressed zip instead of a folder
     texts: Sequence[str] | None = None  # sentences to verify with, beside random ids
     references: Sequence[str] | None = None  # their translations: BLEU and chrF go into the report
@@ -56,10 +64,12 @@ class ExportReport:
     choice: PrecisionChoice
     parity: ParityReport
     bytes: int  # of the whole bundle
+    remarks: tuple[str, ...] = ()  # what the user should know of how it was done
 
     def to_dict(self) -> dict[str, Any]:
         """For programs: what was chosen, the size, and everything that the check found."""
-        return {**asdict(self.choice), "bytes": self.bytes, "parity": self.parity.to_dict(complete=True)}
+        parity = self.parity.to_dict(complete=True)
+        return {**asdict(self.choice), "bytes": self.bytes, "remarks": self.remarks, "parity": parity}
 
 
 def export_bundle(
@@ -73,6 +83,10 @@ def export_bundle(
     Raises ExportError for what cannot be exported as asked, ParityError when the bundle does not compute what the
     checkpoint computes.
     """
+    if options.static is not None:
+        options = _with_fixed_shape(options)
+    if options.format != "single" and (options.weights_inside or options.with_tokenizer):
+        raise ExportError("--weights-inside and --with-tokenizer are of the format single; choose --format single")
     choice = choose_precision(options.precision, options.target, options.full_range)
     check_operators(choice, options.target, options.operators)
     with published_when_complete(target, options.zip, options.force) as folder:
@@ -85,7 +99,17 @@ def export_bundle(
         parity = _verify(checkpoint, folder, options, written.float_weights)
         progress("publish")
         manifest = _write_self_description(checkpoint, manifest, parity, folder)
-    return ExportReport(manifest, choice, parity, sum(info.bytes for info in manifest.files.values()))
+    size = sum(info.bytes for info in manifest.files.values())
+    return ExportReport(manifest, choice, parity, size, written.remarks)
+
+
+def _with_fixed_shape(options: ExportOptions) -> ExportOptions:
+    """It has standard operators, whatever was asked for. Raises ExportError for what does not have it."""
+    if options.format not in ("onnx", "ort"):
+        raise ExportError(f"--static is of the formats onnx and ort, not of {options.format}: leave out one of them")
+    if options.precision != "fp32":
+        raise ExportError(f"--static is written in float32, not {options.precision}: choose --precision fp32")
+    return replace(options, operators="portable")
 
 
 def _write_tokenizers(checkpoint: Checkpoint, manifest: Manifest, folder: Path) -> None:
@@ -136,7 +160,7 @@ def _describe(work: Work, written: Written) -> Manifest:
             name: importlib.metadata.version(name)
             for name in ("tfexport", "torch", "onnx", "onnxscript", "onnxruntime")
         },
-        model=_model_info(config, work.model, options.name),
+        model=_model_info(work),
         source=SourceInfo(
             tokenizer=TokenizerInfo(checkpoint.source.kind, source_file),  # type: ignore[arg-type]
             add_bos=checkpoint.source.add_bos,
@@ -155,7 +179,7 @@ def _describe(work: Work, written: Written) -> Manifest:
         weights=tuple(written.weights),
         cache=written.cache,
         precision=work.choice.precision,
-        operators=options.operators,
+        operators=written.operators or options.operators,
         opset=written.opset,
         ir_version=written.ir_version,
         requirements=written.requirements,
@@ -165,10 +189,11 @@ def _describe(work: Work, written: Written) -> Manifest:
     )
 
 
-def _model_info(config: EncoderDecoderConfig, model: EncoderDecoder, name: str) -> ModelInfo:
+def _model_info(work: Work) -> ModelInfo:
+    config, fixed = work.checkpoint.config, work.options.static
     return ModelInfo(
-        name=name,
-        parameters=sum(p.numel() for p in model.parameters()),
+        name=work.options.name,
+        parameters=sum(p.numel() for p in work.model.parameters()),
         d_model=config.d_model,
         num_heads=config.num_heads,
         head_size=config.head_size,
@@ -177,8 +202,8 @@ def _model_info(config: EncoderDecoderConfig, model: EncoderDecoder, name: str) 
         d_ff=config.d_ff,
         source_vocab_size=config.source_vocab_size,
         target_vocab_size=config.target_vocab_size,
-        max_source_length=config.max_positions,
-        max_target_length=config.max_positions,
+        max_source_length=fixed.source if fixed else config.max_positions,
+        max_target_length=fixed.target if fixed else config.max_positions,
     )
 
 

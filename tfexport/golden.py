@@ -13,8 +13,8 @@ from typing import Any
 from tfexport.formats.registry import open_any
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.options import TranslationOptions
+from tfexport_runtime.search import Model
 from tfexport_runtime.session import SessionOptions
-from tfexport_runtime.step_model import StepModel
 from tfexport_runtime.translation import Translation, translate
 from tfexport_runtime.translator import bundle_vocabularies
 from tfexport_train.checkpoint import Checkpoint
@@ -31,7 +31,7 @@ SEARCHES: tuple[Mapping[str, Any], ...] = (
 def golden_json(bundle: Bundle, checkpoint: Checkpoint, texts: Sequence[str]) -> str:
     """The file's content. Options that a case does not name have the defaults of the specification."""
     exact = bundle.manifest.precision == "fp32"
-    reference: StepModel[Any] = (
+    reference: Model = (
         TorchStepModel(checkpoint.build_model()) if exact else open_any(bundle, SessionOptions(threads=1))
     )
     vocabularies, target = bundle_vocabularies(bundle), bundle.manifest.search_target()

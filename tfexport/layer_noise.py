@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime
 
+from tfexport.formats.read_graph import read_graph
 from tfexport.passes.products import product_of
 from tfexport.passes.quantised_products import QuantisedProduct, quantised_products
 from tfexport_runtime.bundle import Bundle
@@ -110,7 +111,7 @@ class _Probe:
 
     @classmethod
     def of(cls, bundle: Bundle, graph: str, weights: Mapping[str, FloatArray]) -> _Probe:
-        model = ir.load(bundle.path(bundle.manifest.graphs[graph].file))
+        model = read_graph(bundle, graph)
         products = [p for p in quantised_products(model) if p.weight in weights]
         names = {output.name for output in model.graph.outputs} | {value.name for value in model.graph.inputs}
         for value in dict.fromkeys(value for p in products for value in (p.x, p.y)):
@@ -126,6 +127,8 @@ class _Probe:
 
     def see(self, inputs: Mapping[str, Array], alive: npt.NDArray[np.bool_]) -> None:
         """alive: of all rows of the activations, those that belong to a sentence."""
+        if not self.products:
+            return
         names = list(dict.fromkeys(name for p in self.products for name in (p.x.name, p.y.name)))
         values = dict(zip(names, self.session.run(names, dict(inputs)), strict=True))
         for product in self.products:

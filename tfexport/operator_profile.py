@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfexport_runtime.errors import OptionError
 from tfexport_runtime.options import TranslationOptions
 from tfexport_runtime.session import SessionOptions
 from tfexport_runtime.translator import Translator
@@ -29,9 +30,14 @@ class OperatorTime:
 
 
 def profile_step(path: Path, text: str, options: TranslationOptions, threads: int) -> tuple[OperatorTime, ...]:
-    """Translates the text twice and looks at the second time; the longest operator first."""
+    """Translates the text twice and looks at the second time; the longest operator first.
+
+    Raises OptionError for a bundle without steps.
+    """
     with tempfile.TemporaryDirectory() as folder:
         translator = Translator(path, SessionOptions(threads=threads, profile=str(Path(folder) / "profile")))
+        if "decoder" not in translator.bundle.manifest.graphs:
+            raise OptionError(f"{path}: holds the whole search in one graph, which has no step to profile")
         for _ in range(2):
             translator.translate([text], options)
         del translator

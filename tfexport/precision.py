@@ -7,8 +7,9 @@ from typing import Literal
 
 from tfexport.errors import ExportError
 
-Precision = Literal["fp32", "int8", "int8-weight", "int4"]
-"""int8: products in 8 bits, weights by column and activations by row. int8-weight, int4: weights in blocks of 32."""
+Precision = Literal["fp32", "fp16", "int8", "int8-weight", "int4"]
+"""fp16: half the bytes, for GPUs; processors compute it in float32. int8: products in 8 bits, weights by column and
+activations by row. int8-weight, int4: weights in blocks of 32."""
 
 Platform = Literal["cpu", "web", "arm", "cuda"]
 """cpu: processors in general; web: WebAssembly; arm: 64-bit Arm only; cuda: NVIDIA GPUs."""
@@ -30,6 +31,7 @@ _BEST: dict[Platform, PrecisionChoice] = {
     "cpu": PrecisionChoice("int8", False, "the fastest measured on processors; weights to 63, right without VNNI too"),
     "web": PrecisionChoice("int8", False, "the fastest measured there, where 4-bit blocks take 5 to 7 times longer"),
     "arm": PrecisionChoice("int8", True, "the fastest measured; weights to 127, as the sums of Arm cannot overflow"),
+    "cuda": PrecisionChoice("fp16", False, "half the bytes, and what the cache in place takes there; not measured"),
 }
 
 
@@ -38,11 +40,8 @@ def choose_precision(wanted: Precision | Literal["auto"], target: Platform | Non
 
     Raises ExportError for what would be slow or wrong on the target.
     """
-    if target == "cuda" and wanted != "fp32":
-        raise ExportError(
-            "for CUDA nothing but float32 can be written: half precision is not there yet, and products in 8 or 4 bits "
-            "would run on the processor; choose --precision fp32 --ops portable"
-        )
+    if target == "cuda" and wanted not in ("fp32", "fp16", "auto"):
+        raise ExportError("for CUDA, products in 8 or 4 bits would run on the processor; choose --precision fp16")
     if target == "web" and wanted in ("int8-weight", "int4"):
         raise ExportError(
             f"{wanted} is many times slower than int8 in WebAssembly; choose --precision int8, "
@@ -58,9 +57,11 @@ def choose_precision(wanted: Precision | Literal["auto"], target: Platform | Non
 
 def check_operators(choice: PrecisionChoice, target: Platform | None, operators: str) -> None:
     """Raises ExportError where a precision or a target lacks the operators."""
-    if operators == "portable" and choice.precision != "fp32":
+    if operators == "portable" and choice.precision not in ("fp32", "fp16"):
         raise ExportError(
             f"{choice.precision} needs ONNX Runtime's operators; leave --ops at ort, or choose --precision fp32"
         )
-    if target == "cuda" and operators == "ort":
-        raise ExportError("for CUDA the cache in place takes half precision only; choose --ops portable")
+    if target == "cuda" and operators == "ort" and choice.precision != "fp16":
+        raise ExportError(
+            "for CUDA the cache in place takes half precision only; choose --precision fp16, or --ops portable"
+        )

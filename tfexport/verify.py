@@ -14,6 +14,7 @@ import torch
 
 from tfexport.agreement import SearchAgreement, compare_search, forced_pairs, measure_agreement
 from tfexport.formats.registry import open_any
+from tfexport.formats.single_text import compare_texts
 from tfexport.graphs.kernels import in_place_head_size
 from tfexport.kernel_check import KernelReport, check_kernels
 from tfexport.layer_noise import FloatWeights
@@ -21,8 +22,11 @@ from tfexport.parity import ParityReport, ParityRow, Worst
 from tfexport.samples import random_sources, sample_texts
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.cache import GrowingCache, InPlaceCache, Memory
+from tfexport_runtime.fixed_model import FixedCache, FixedModel
 from tfexport_runtime.graph_pair import GraphPair, GrowingModel
+from tfexport_runtime.manifest import ModelInfo
 from tfexport_runtime.options import TranslationOptions
+from tfexport_runtime.search import Model, WholeSearch
 from tfexport_runtime.session import InPlaceModel, SessionOptions
 from tfexport_runtime.step_model import StepModel
 from tfexport_runtime.translation import Translation, translate
@@ -30,17 +34,23 @@ from tfexport_runtime.translator import bundle_vocabularies
 from tfexport_train.attention import DecoderCache
 from tfexport_train.checkpoint import Checkpoint
 from tfexport_train.decoding import TorchStepModel
+from tfexport_train.errors import CheckpointError
 from tfexport_train.evaluate import bleu, chrf
 from tfexport_train.model import EncoderDecoder
 
 TOLERANCE = 1e-4  # absolute, on logits, cross-attention keys and values, and scores, in float32
-
-
 BATCH_TOLERANCE = 1e-5  # on scores of the same sentence alone and among others
-
-
 ROUNDED_BATCH_TOLERANCE = 1e-2  # a last bit of a float sum may round an activation to its other neighbour
 NOISE_LIMIT = 0.5  # above it a reduced precision is broken, not only rough
+
+_SIZES = (
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "num_heads",
+    "head_size",
+    "source_vocab_size",
+    "target_vocab_size",
+)
 
 
 @dataclass(frozen=True)
@@ -76,12 +86,21 @@ def verify_bundle(
     """Compares a bundle with the checkpoint it was made from; differences are in the report, not raised.
 
     weights: of the graphs in float, if they are at hand; else a reduced precision with texts is traced once more.
+    Raises CheckpointError for one of another shape.
     """
+    _check_shape(bundle, checkpoint)
     exported = open_any(bundle, SessionOptions())
     model = checkpoint.build_model()
     exact = bundle.manifest.precision == "fp32"
-    numbers = _compare_numbers(exported, model, options) if exact else [_measure_noise(exported, model, options.seed)]
-    kernels = None if exact else check_kernels(bundle, random_sources(model.config, 1, 8, options.seed)[0])
+    longest = bundle.manifest.model  # of the graphs; fixed ones may take less than the model
+    if isinstance(exported, WholeSearch):
+        numbers = []  # no step of it can be looked at
+    elif exact:
+        numbers = _compare_numbers(exported, model, options, longest)
+    else:
+        numbers = [_measure_noise(exported, model, options.seed)]
+    in_float = bundle.manifest.precision in ("fp32", "fp16")
+    kernels = None if in_float else check_kernels(bundle, random_sources(model.config, 1, 8, options.seed)[0])
     texts = list(options.texts) if options.texts is not None else sample_texts(bundle, options.seed)
     tokens, outputs = _compare_searches(bundle, exported, model, texts, options)
     quality = _quality(outputs[-1], options.references)
@@ -96,20 +115,32 @@ def verify_bundle(
     return ParityReport((*numbers, *tokens, *gates), quality, agreement, kernels)
 
 
-def _compare_numbers(exported: StepModel[Any], model: EncoderDecoder, options: VerifyOptions) -> list[ParityRow]:
+def _check_shape(bundle: Bundle, checkpoint: Checkpoint) -> None:
+    """Between two models of unlike shapes there are no numbers to compare."""
+    for name in _SIZES:
+        ours, theirs = getattr(bundle.manifest.model, name), getattr(checkpoint.config, name)
+        if ours != theirs:
+            raise CheckpointError(
+                f"{bundle.origin}: {name} is {ours}, the checkpoint's {theirs}; compare it with what it was made from"
+            )
+
+
+def _compare_numbers(
+    exported: StepModel[Any], model: EncoderDecoder, options: VerifyOptions, longest: ModelInfo
+) -> list[ParityRow]:
     """The graphs alone, on random ids: every shape, then the very last position of the model.
 
     What the encoder gives and a cache made here can be looked at only where both are arrays.
     """
     encoder, logits, last = Worst(), Worst(), Worst()
-    longest = model.config.max_positions
-    for batch, beams, length in (*options.shapes, (2, 1, longest)):
-        sources = random_sources(model.config, batch, min(length, longest), options.seed + length)
+    sources_up_to, targets_up_to = longest.max_source_length, longest.max_target_length
+    for batch, beams, length in (*options.shapes, (2, 1, sources_up_to)):
+        sources = random_sources(model.config, batch, min(length, sources_up_to), options.seed + length)
         if isinstance(exported, GraphPair):
             _compare_encoder(model, sources, exported.encode(sources), encoder)
-        _compare_steps(exported, model, sources, beams, min(options.steps, longest), logits)
-    if isinstance(exported, InPlaceModel | GrowingModel):
-        _compare_last_position(exported, model, options.seed, last)
+        _compare_steps(exported, model, sources, beams, min(options.steps, targets_up_to), logits)
+    if isinstance(exported, InPlaceModel | GrowingModel | FixedModel):
+        _compare_last_position(exported, model, longest, options.seed, last)
     rows = [
         encoder.row("encoder: keys and values", options.tolerance),
         logits.row("decoder: logits, teacher-forced", options.tolerance),
@@ -174,12 +205,16 @@ def _compare_steps(
 
 
 def _compare_last_position(
-    exported: InPlaceModel | GrowingModel, model: EncoderDecoder, seed: int, worst: Worst
+    exported: InPlaceModel | GrowingModel | FixedModel,
+    model: EncoderDecoder,
+    longest: ModelInfo,
+    seed: int,
+    worst: Worst,
 ) -> None:
     """One step at the positional limit, over a random past: longer searches than any sample are right, too."""
     config, generator = model.config, torch.Generator().manual_seed(seed)
-    sources = random_sources(config, 1, min(9, config.max_positions), seed)
-    past = config.max_positions - 1
+    sources = random_sources(config, 1, min(9, longest.max_source_length), seed)
+    past = longest.max_target_length - 1
     shape = (1, config.num_heads, past, config.head_size)
     layers = [
         (torch.randn(shape, generator=generator), torch.randn(shape, generator=generator))
@@ -192,17 +227,25 @@ def _compare_last_position(
         start = torch.tensor([[config.start_id]])
         expected, _ = model.step(start, DecoderCache(lengths, layers, cross, mask))
     flat = [tensor.numpy() for pair in layers for tensor in pair]
-    cache = _cache_with_past(exported.encode(sources), flat, isinstance(exported, InPlaceModel))
+    cache = _cache_with_past(exported, sources, flat)
     logits, _ = exported.step_logits(np.array([config.start_id]), cache)  # type: ignore[arg-type]
     difference = float(np.abs(logits - expected.numpy()).max())
     worst.see(difference, f"decoder graph, step {past}, over a random past")
 
 
-def _cache_with_past(memory: Memory, past: list[Any], in_place: bool) -> InPlaceCache | GrowingCache:
-    """past: 2L arrays [1, H, P, D]."""
+def _cache_with_past(
+    exported: InPlaceModel | GrowingModel | FixedModel, sources: Sequence[Sequence[int]], past: list[Any]
+) -> InPlaceCache | GrowingCache | FixedCache:
+    """Of one row. past: 2L arrays [1, H, P, D]."""
     _, heads, length, head_size = past[0].shape
     lengths = np.array([length], np.int32)
-    if not in_place:
+    if isinstance(exported, FixedModel):
+        fixed = exported.start(sources, 1)
+        for layer, array in zip(fixed.chunks[0].layers, past, strict=True):
+            layer[:1, :, :length] = array
+        return replace(fixed, lengths=lengths)
+    memory = exported.encode(sources)
+    if isinstance(exported, GrowingModel):
         return GrowingCache(memory, past, lengths)
     padded = in_place_head_size(head_size)
     cache = InPlaceCache.empty(memory, 1, len(past) // 2, heads, padded, length + 1)
@@ -214,7 +257,7 @@ def _cache_with_past(memory: Memory, past: list[Any], in_place: bool) -> InPlace
 
 def _compare_searches(
     bundle: Bundle,
-    exported: StepModel[Any],
+    exported: Model,
     model: EncoderDecoder,
     texts: Sequence[str],
     options: VerifyOptions,
@@ -236,6 +279,7 @@ def _compare_searches(
         alone = translate(exported, vocabularies, target, few[::-1], replace(wanted, max_batch_tokens=1))[::-1]
         tolerance = _batch_tolerance(bundle.manifest.precision)
         rows += _compare_translations(alone, ours[: len(few)], f"{search}, each alone", tolerance)
+        rows += compare_texts(bundle, texts, theirs, wanted)
     return rows, outputs
 
 

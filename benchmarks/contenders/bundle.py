@@ -14,11 +14,12 @@ from tfexport_runtime.translator import Translator
 
 
 class BundleContender:
-    def __init__(self, path: Path, threads: int) -> None:
-        self.translator = Translator(path, SessionOptions(threads=threads))
+    def __init__(self, translator: Translator, early_stopping: bool = True) -> None:
+        """early_stopping: of natural lengths, as the peers stop."""
+        self.translator, self.early_stopping = translator, early_stopping
 
     def prepare(self, work: Work) -> Job:
-        options = bundle_options(work, self.translator.default_options)
+        options = bundle_options(work, self.translator.default_options, self.early_stopping)
         calls = [(batch, options) for batch in work.batches()]
         if work.lengths is not None:
             calls = [
@@ -38,7 +39,7 @@ class BundleContender:
         return ends
 
 
-def bundle_options(work: Work, defaults: TranslationOptions) -> TranslationOptions:
+def bundle_options(work: Work, defaults: TranslationOptions, early_stopping: bool = True) -> TranslationOptions:
     changes = {"beam_size": work.beam_size, "n_best": 1, "length_penalty": "average", "alpha": 1.0}
     if work.tokens is not None:
         one_batch = {"max_batch_tokens": 10**9}
@@ -47,7 +48,7 @@ def bundle_options(work: Work, defaults: TranslationOptions) -> TranslationOptio
         )
     if work.lengths is not None:
         return defaults.with_changes({**changes, "max_length_ratio": None})
-    return defaults.with_changes({**changes, "early_stopping": True})
+    return defaults.with_changes({**changes, "early_stopping": early_stopping})
 
 
 def _of_lengths(options: TranslationOptions, lengths: Sequence[int]) -> TranslationOptions:
@@ -66,4 +67,4 @@ def _output(translation: Translation) -> Output:
 
 
 def load(path: Path, threads: int) -> BundleContender:
-    return BundleContender(path, threads)
+    return BundleContender(Translator(path, SessionOptions(threads=threads)))

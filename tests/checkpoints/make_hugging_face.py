@@ -1,9 +1,10 @@
 """Makes data/hugging_face with the real transformers library: tiny random models and what they compute.
 
-    python tests/checkpoints/make_hugging_face.py [CASE...]    # needs transformers 4, torch, sentencepiece
+    python tests/checkpoints/make_hugging_face.py [CASE...]    # needs transformers 4 or 5, torch, sentencepiece
 
 Each folder is one that `from_pretrained` loads: configuration, weights in 16 bits, tokenizer files. Beside them,
 expected.json and expected.safetensors hold texts, their ids, logits, and the tokens of the library's own generation.
+Of what version 5 writes, only those folders are kept that differ from version 4's in layout or meaning.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import transformers as hf
 from safetensors.torch import save_file
 
 HERE = Path(__file__).parent / "data" / "hugging_face"
+VERSION_5 = int(hf.__version__.partition(".")[0]) >= 5  # its folders have names of their own
 TEXTS = ["tina isst reis", "es rast", "nina rennt in rans nest", "a"]
 MADE_UP = 8  # ids of M2M100 that stand for nothing
 LONGEST = 24  # new tokens
@@ -59,7 +61,7 @@ class Case:
     vocabulary: int = 0  # where there is no tokenizer
 
 
-def pieces(seed: int, size: int, special: dict[str, int]) -> bytes:
+def pieces(seed: int, size: int, special: dict[str, int], model_type: str = "unigram") -> bytes:
     """A SentencePiece model of a made-up language."""
     words = ["reis", "isst", "rast", "es", "in", "rans", "nest", "tina", "nina", "rennt", "an", "sie", "na", "ist"]
     generator, file = random.Random(seed), io.BytesIO()
@@ -68,6 +70,7 @@ def pieces(seed: int, size: int, special: dict[str, int]) -> bytes:
         sentence_iterator=iter(lines),
         model_writer=file,
         vocab_size=size,
+        model_type=model_type,
         normalization_rule_name="identity",
         hard_vocab_limit=False,
         num_threads=1,
@@ -111,9 +114,11 @@ def marian_tokenizer(folder: Path, separate: bool, codes: tuple[str, ...] = ()) 
 
 
 def fairseq_tokenizer(folder: Path, kind: Any, languages: tuple[str, str]) -> Any:
-    file = folder / "made.model"
-    file.write_bytes(pieces(3, 30, FAIRSEQ))
-    return kind(str(file), src_lang=languages[0], tgt_lang=languages[1])
+    model_type = "bpe" if kind is hf.NllbTokenizer else "unigram"
+    codes = {"extra_special_tokens": [*languages, "eng_Latn", "spa_Latn", "ita_Latn", "nld_Latn", "ces_Latn"]}
+    (folder / "sentencepiece.bpe.model").write_bytes(pieces(3, 30, FAIRSEQ, model_type))
+    named = codes if VERSION_5 and model_type == "bpe" else {}  # it takes them from NLLB's tokenizer.json
+    return kind.from_pretrained(folder, src_lang=languages[0], tgt_lang=languages[1], **named)
 
 
 def m2m_tokenizer(folder: Path) -> Any:
@@ -126,8 +131,8 @@ def m2m_tokenizer(folder: Path) -> Any:
 
 
 def piece_tokenizer(folder: Path, kind: Any, special: dict[str, int], **settings: Any) -> Any:
-    (folder / "made.model").write_bytes(pieces(5, 30, special))
-    return kind(str(folder / "made.model"), **settings)
+    (folder / "spiece.model").write_bytes(pieces(5, 30, special))
+    return kind.from_pretrained(folder, **settings)
 
 
 def bart_config(kind: Any, layers: tuple[int, int], **settings: Any) -> Callable[[int, int], Any]:
@@ -276,7 +281,7 @@ def main() -> None:
     hf.logging.set_verbosity_error()
     wanted = sys.argv[1:]
     for case in [case for case in cases() if not wanted or case.name in wanted]:
-        folder = HERE / case.name
+        folder = HERE / (f"{case.name}-v5" if VERSION_5 else case.name)
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "made").mkdir(parents=True)
         tokenizer = case.tokenizer(folder / "made") if case.tokenizer else None
@@ -398,7 +403,8 @@ def prefix_ids(case: Case, tokenizer: Any, model: Any) -> list[int]:
     if target and model.config.model_type != "marian":
         written = f"__{target}__" if case.name.startswith("m2m100") else target
         return [tokenizer.convert_tokens_to_ids(written)]
-    return [model.config.forced_bos_token_id] if model.config.forced_bos_token_id is not None else []
+    forced = model.generation_config.forced_bos_token_id
+    return [] if forced is None else [forced]
 
 
 def generation_settings(case: Case, tokenizer: Any, model: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ default_factory on Python 3.11). Marian has no Python library: its files are wri
 names and settings, and what is expected of them comes from CTranslate2, which reads them with its own converter.
 
 Tables of computed positions are cut to the first 40 rows. Hypotheses are greedy, by the library's own forward pass, and
-for fairseq those of its SequenceGenerator.
+those of the beam search of fairseq, OpenNMT-py and JoeyNMT.
 """
 
 from __future__ import annotations
@@ -225,6 +225,7 @@ def _opennmt(name: str, form: dict[str, Any], seed: int) -> None:
         model.generator.weight = model.decoder.embeddings.word_lut.weight
     with torch.no_grad():
         model.generator.bias[target.index("</s>")] += 2.0
+        model.generator.bias[[target.index("<blank>"), target.index("<s>")]] -= 40.0  # so nothing need be shared out
     state = {k: v.clone() for k, v in model.state_dict().items() if not k.startswith("generator")}
     state |= {k: v[:ROWS].clone() for k, v in state.items() if k.endswith(".pe.pe")}
     generator = {k: v.clone() for k, v in model.generator.state_dict().items()}
@@ -240,7 +241,30 @@ def _opennmt(name: str, form: dict[str, Any], seed: int) -> None:
             out, _ = model.decoder(given[..., None], memory, src_len=lengths)
             return model.generator(out)[0, -1]
 
-    _expect(folder, f"OpenNMT-py {onmt.__version__}", source, target, logits, eos=False)
+    def beams(ids: Tensor) -> list[tuple[list[int], float]]:
+        """By its own search, which here computes the whole target again in each step."""
+        from onmt.translate import GNMTGlobalScorer
+        from onmt.translate.beam_search import BeamSearch
+
+        pad, start, end, unk = (target.index(token) for token in ("<blank>", "<s>", "</s>", "<unk>"))
+        scorer = GNMTGlobalScorer(1.0, 0.0, "avg", "none")
+        search = BeamSearch(4, 1, pad, start, end, unk, start, 4, scorer, 0, 20, False, 0, set(), False, 0.0, False)
+        with torch.no_grad():
+            lengths = torch.tensor([ids.shape[1]])
+            memory, _, _ = model.encoder(ids[..., None], lengths)
+            search.initialize(memory, lengths)
+            while not search.done:
+                rows = len(search.alive_seq)
+                given, repeated = search.alive_seq[..., None], memory.repeat(rows, 1, 1)
+                model.decoder.init_state(ids[..., None].repeat(rows, 1, 1), repeated, None)
+                out, _ = model.decoder(given, repeated, src_len=lengths.repeat(rows))
+                search.advance(model.generator(out)[:, -1].log_softmax(-1), None)
+                if any(map(any, search.is_finished_list)):
+                    search.update_finished()
+        found = zip(search.predictions[0], search.scores[0], strict=True)
+        return [(tokens.tolist(), float(score)) for tokens, score in found]
+
+    _expect(folder, f"OpenNMT-py {onmt.__version__}", source, target, logits, beams, eos=False)
 
 
 def _expect(
@@ -249,9 +273,10 @@ def _expect(
     source: list[str],
     target: list[str],
     logits: Callable[[Tensor, Tensor], Tensor],
+    beams: Callable[[Tensor], list[tuple[list[int], float]]],
     eos: bool,
 ) -> None:
-    """Logits after some target, and greedy hypotheses."""
+    """Logits after some target, greedy hypotheses, and those of the library's own beam search."""
     sources = texts([token for token in source if token[0] != "<"])
     ids = [[source.index(word) for word in text.split()] + [source.index("</s>")] * eos for text in sources]
     start, end = target.index("<s>"), target.index("</s>")
@@ -267,6 +292,10 @@ def _expect(
             "logits_of": 2,
             "logits": rounded(logits(torch.tensor([ids[2]]), torch.tensor([given]))),
             "greedy": [" ".join(target[i] for i in each) for each in found],
+            "own_beam": [
+                [{"text": " ".join(target[i] for i in h if i != end), "score": round(s, 5)} for h, s in beams(each)]
+                for each in (torch.tensor([i]) for i in ids)
+            ],
         },
     )
 
@@ -320,6 +349,7 @@ def _joeynmt(name: str, form: dict[str, Any], seed: int) -> None:
     }
     model = build_model(config["model"], *vocabularies).eval()
     randomise(model, seed + 3)
+    _favour_end(model)
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     source, target = (v._itos for v in vocabularies)
     for side, tokens in (("src", source), ("trg", target)):
@@ -338,7 +368,28 @@ def _joeynmt(name: str, form: dict[str, Any], seed: int) -> None:
             )  # fmt: skip
             return out[0, -1]
 
-    _expect(folder, f"JoeyNMT {getattr(library, '__version__', '2.3.0')}", source, target, logits, eos=True)
+    def beams(ids: Tensor) -> list[tuple[list[int], float]]:
+        from joeynmt.search import beam_search
+
+        with torch.no_grad():
+            mask = torch.ones(1, 1, ids.shape[1], dtype=torch.bool)
+            memory, hidden, _, _ = model(return_type="encode", src=ids, src_length=None, src_mask=mask)
+            given = {"max_output_length": 20, "alpha": 1.0, "n_best": 4, "return_prob": "hyp", "min_output_length": 0}
+            tokens, scores, _ = beam_search(model, 4, memory, hidden, mask, **given)
+        rows = [[i for i in row if i != special.pad_id] for row in tokens.long().tolist()]
+        return list(zip(rows, scores.flatten().tolist(), strict=True))
+
+    version = getattr(library, "__version__", "2.3.0")
+    _expect(folder, f"JoeyNMT {version}", source, target, logits, beams, eos=True)
+
+
+def _favour_end(model: Any) -> None:
+    """Outputs end, and padding and start, which are never generated, have no probability to share out."""
+    last = model.decoder.layer_norm or model.decoder.layers[-1].feed_forward.layer_norm
+    rows = model.decoder.output_layer.weight
+    with torch.no_grad():
+        last.bias += 3.0 * rows[3] / rows[3].norm()
+        rows[1] = rows[2] = -25 / last.weight / (last.bias / last.weight).sum()
 
 
 # Marian

@@ -1,4 +1,4 @@
-"""A large checkpoint is mapped, not read: importing it takes little more memory than the file is long."""
+"""A large checkpoint is mapped, not read, and what has been written of it need not stay in memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.checkpoints.tutorial_classes import AnnotatedEncoderDecoder, positional_encoding
+from tfexport_train.mapped_memory import let_go, mapped_spans
 
 _IMPORT = """
 import sys
@@ -49,9 +50,9 @@ class SparseFile:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
-def test_import_takes_less_than_one_and_a_half_times_the_file(tmp_path: Path) -> None:
+def test_import_takes_less_memory_than_the_file_is_long(tmp_path: Path) -> None:
     with torch.device("meta"):
-        shapes = AnnotatedEncoderDecoder(20_000, 20_000, d=1024, d_ff=32).state_dict()
+        shapes = AnnotatedEncoderDecoder(10_000, 10_000, d=1024, d_ff=32).state_dict()
     weights = {name: torch.zeros(tensor.shape) for name, tensor in shapes.items()}
     for side in ("src", "tgt"):
         weights[f"{side}_embed.1.pe"] = positional_encoding(60, 1024)[None]
@@ -60,8 +61,34 @@ def test_import_takes_less_than_one_and_a_half_times_the_file(tmp_path: Path) ->
         torch.save({"model": weights}, SparseFile(file))
         file.truncate()
     size = (tmp_path / "large.pt").stat().st_size
-    assert size > 300e6
+    assert size > 150e6
     assert (tmp_path / "large.pt").stat().st_blocks * 512 < size / 4
     command = [sys.executable, "-c", _IMPORT, str(tmp_path / "large.pt")]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=200)
-    assert int(done.stdout) < 1.5 * size
+    # A file that lies in memory itself stays there.
+    assert int(done.stdout) < (1.5 if on_tmpfs(tmp_path) else 0.6) * size
+
+
+def on_tmpfs(path: Path) -> bool:
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    inside = [(place, kind) for place, kind in mounts if path.is_relative_to(place)]
+    return max(inside, key=lambda mount: len(mount[0]))[1] == "tmpfs"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what is mapped")
+def test_letting_go_of_mapped_weights_loses_nothing(tmp_path: Path) -> None:
+    torch.save({"a": torch.arange(50_000.0), "b": torch.ones(50_000)}, tmp_path / "w.pt")
+    weights = torch.load(tmp_path / "w.pt", weights_only=True, mmap=True)
+    weights["b"][7] = 5.0  # in memory alone
+    spans = mapped_spans([*weights.values(), torch.ones(50_000)])
+    assert len(spans) == 2
+    assert all(length > 40_000 * 4 for _, length in spans)
+    let_go(spans)
+    assert torch.equal(weights["a"], torch.arange(50_000.0))
+    assert weights["b"].sum() == 50_004
+
+
+def test_short_tensors_and_those_in_memory_are_nothing_to_let_go_of(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(3)}, tmp_path / "w.pt")
+    weights = torch.load(tmp_path / "w.pt", weights_only=True, mmap=True)
+    assert mapped_spans([weights["a"], torch.ones(50_000), torch.empty(0)]) == []

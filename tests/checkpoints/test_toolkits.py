@@ -72,6 +72,19 @@ def test_greedy_search_finds_what_the_library_finds(name: str) -> None:
     assert [t.text for t in found] == case["greedy"]
 
 
+@pytest.mark.parametrize("name", ["opennmt", "opennmt-shared", "joeynmt", "joeynmt-post"])
+def test_best_of_the_librarys_own_beam_search_is_found(name: str) -> None:
+    """Its tail is another: they follow four candidates a step, of which some end, and we four that go on."""
+    case, imported = expected(name), read(name)
+    gnmt = {"length_penalty": "gnmt"} if "joeynmt" in name else {}
+    found = translate(
+        imported, case["sources"], beam_size=4, n_best=4, max_length=20, min_length=0, max_length_ratio=None, **gnmt
+    )
+    best = [theirs[0] for theirs in case["own_beam"]]
+    assert [t.best.text for t in found] == [h["text"] for h in best]
+    assert [t.best.score for t in found] == pytest.approx([h["score"] for h in best], abs=1e-4)
+
+
 @pytest.mark.parametrize("name", ["fairseq", "fairseq-cfg", "marian"])
 @pytest.mark.parametrize("beam", [1, 4])
 def test_beam_search_finds_what_the_library_finds(name: str, beam: int) -> None:

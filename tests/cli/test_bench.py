@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -13,7 +14,7 @@ from tests.cli.conftest import Cli
 from tfexport.bench import BenchOptions, BenchReport, bench_bundle, size_on_disk
 from tfexport.recompute import recompute_greedy
 from tfexport_runtime.errors import InputError
-from tfexport_train.checkpoint import Checkpoint
+from tfexport_train.checkpoint import Checkpoint, load_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,12 @@ def report(tiny_bundle: Path, tiny_checkpoint_file: Path) -> BenchReport:
     return bench_bundle(
         tiny_bundle,
         BenchOptions(
-            checkpoint=tiny_checkpoint_file, threads=1, sentences=3, repeats=2, forced_tokens=12, profile=True
+            checkpoint=partial(load_checkpoint, tiny_checkpoint_file),
+            threads=1,
+            sentences=3,
+            repeats=2,
+            forced_tokens=12,
+            profile=True,
         ),
     )
 
@@ -50,7 +56,9 @@ def test_comparison_is_of_the_same_tokens(report: BenchReport) -> None:
 
 
 def test_comparison_fits_the_limit_of_the_model(tiny_bundle: Path, tiny_checkpoint_file: Path) -> None:
-    options = BenchOptions(checkpoint=tiny_checkpoint_file, threads=1, sentences=1, repeats=1, forced_tokens=1000)
+    options = BenchOptions(
+        checkpoint=partial(load_checkpoint, tiny_checkpoint_file), threads=1, sentences=1, repeats=1, forced_tokens=1000
+    )
     comparison = bench_bundle(tiny_bundle, options).comparison
     assert comparison is not None
     assert comparison.tokens == 63
@@ -94,6 +102,10 @@ def test_json_and_table_show_the_ratio(cli: Cli, tiny_bundle: Path, tiny_checkpo
     table = cli("bench", tiny_bundle, *flags)
     assert table.err == ""
     assert "times as fast as recomputing everything, with the same tokens" in table.out
+
+
+def test_facts_about_no_checkpoint_are_refused(cli: Cli, tiny_bundle: Path) -> None:
+    cli("bench", tiny_bundle, "--set", "heads=4").failed_with(2, "--checkpoint")
 
 
 def test_text_without_a_word_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:

@@ -134,3 +134,11 @@ def test_export_takes_a_foreign_checkpoint_as_it_is(cli: Cli, foreign: Path, tmp
     wanted = greedy_by_recompute(form, form.module(), source, 9)
     translated = cli("translate", bundle, "--max-length", "9", stdin=f"{text}\n".encode())
     assert translated.out == " ".join(WORDS[i] for i in wanted) + "\n"
+    importing = [*FACTS, *tokenizers(foreign)]
+    assert cli("verify", bundle, foreign, "--beam-size", "1", "--alone", "2", *importing).status == 0
+    other = cli("verify", bundle, foreign, *importing, "--set", "heads=2")
+    assert (other.status, "num_heads is 4, the checkpoint's 2" in other.err) == (4, True)
+    other = cli("verify", bundle, foreign, "--beam-size", "1", "--alone", "2", *importing, "--set", "norm_eps=0.1")
+    assert (other.status, "FAILED" in other.out) == (3, True)
+    few = ("--sentences", "1", "--repeats", "1", "--threads", "1")
+    assert "with the same tokens" in cli("bench", bundle, "--checkpoint", foreign, *few, *importing).out

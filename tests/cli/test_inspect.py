@@ -37,3 +37,15 @@ def test_zip_is_shown_like_a_folder(cli: Cli, tiny_bundle: Path, tmp_path: Path)
 
     pack_zip(tiny_bundle, tmp_path / "bundle.zip")
     assert cli("inspect", tmp_path / "bundle.zip", "--json").out == cli("inspect", tiny_bundle, "--json").out
+
+
+def test_mobile_adds_what_accelerators_of_phones_take(cli: Cli, tiny_fixed_bundle: Path) -> None:
+    assert "mobile" not in json.loads(cli("inspect", tiny_fixed_bundle, "--json").out)
+    found = json.loads(cli("inspect", tiny_fixed_bundle, "--mobile", "--json").out)["mobile"]
+    assert [(v["graph"], v["verdict"]) for v in found if v["provider"] == "NNAPI"] == [
+        ("encoder", "yes"),
+        ("decoder", "yes"),
+    ]
+    result = cli("inspect", tiny_fixed_bundle, "--mobile")
+    assert (result.status, result.err) == (0, "")
+    assert [word for word in ("NNAPI", "Core ML MLProgram", "one", "LogSoftmax, TopK") if word not in result.out] == []

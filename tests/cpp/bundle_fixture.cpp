@@ -76,7 +76,7 @@ Json manifest_of(const Contents& files) {
                   {"producer", {{"tfexport", "0.1.0"}}},
                   {"source", source},
                   {"target", target},
-                  {"weights", "weights.bin"},
+                  {"weights", {"weights.bin"}},
                   {"cache", {{"form", "in_place"}}},
                   {"precision", "fp32"},
                   {"operators", "ort"},

@@ -36,8 +36,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             break;
         case 2:
             refusing([&] {
-                external_locations(input);
-                external_locations(with_moved_data(input, "a.zip", 64));
+                std::map<std::string, std::uint64_t, std::less<>> shifts;
+                for (const std::string& location : external_locations(input)) shifts[location] = 64;
+                external_locations(with_moved_data(input, "a.zip", shifts));
             });
             break;
         case 3:

@@ -7,7 +7,9 @@
 #include "check.h"
 #include "external_data.h"
 #include "files.h"
+#include "manifest_rules.h"
 #include "protobuf.h"
+#include "session.h"
 #include "sha256.h"
 #include "tfexport/errors.h"
 
@@ -99,14 +101,14 @@ TEST(a_manifest_that_was_changed_after_it_was_sealed_is_refused) {
     CHECK(has(problem_of(sealed(std::string(64, '0'))), changed));
     CHECK(has(problem_of("{\"digest\":\"" + std::string(64, '0') + "\"," + body.substr(1)), changed));
     const Folder folder(files);
-    CHECK(Bundle::open(folder.path, false).manifest().weights == "weights.bin");
+    CHECK(Bundle::open(folder.path, false).manifest().weights == std::vector<std::string>{"weights.bin"});
 }
 
 TEST(without_verification_only_the_digests_are_left_out) {
     Contents files = test::small_bundle();
     files["weights.bin"][5] = 'x';
     const Folder folder(files);
-    CHECK(Bundle::open(folder.path, false).manifest().weights == "weights.bin");
+    CHECK(Bundle::open(folder.path, false).manifest().weights == std::vector<std::string>{"weights.bin"});
 }
 
 TEST(pages_that_were_given_back_come_again) {
@@ -166,13 +168,23 @@ TEST(values_of_a_manifest_are_bounded) {
     refused("/source/suffix_ids", {-1});
     refused("/target/prefix_ids", 3);
     refused("/target/prefix_ids", {1.5});
+    refused("/weights", "weights.bin");
+    refused("/weights/0", 1);
+    refused("/weights/0", "none.bin");
+    refused("/weights", Json::array_t(257, "weights.bin"));
+    refused("/graph_format", "tflite");
+    refused("/opset", -1);
+    refused("/opset", 1001);
+    refused("/ir_version", -1);
     refused("/cache/form", "growing_fast");
     refused("/operators", "other");
     refused("/precision", "FP32");
     refused("/graphs/encoder/file", "encoder.bin");
     refused("/graphs/encoder/inputs/0/type", "float64");
     refused("/graphs/encoder/inputs/0/shape", {-1});
-    refused("/requirements/domains", Json::array());
+    refused("/graphs/encoder/file", ".onnx");
+    refused("/graphs/search", test::manifest_of({})["graphs"]["encoder"]);
+    refused("/requirements/domains", Json::array_t(65, ""));
     refused("/files/weights.bin/sha256", std::string(64, 'G'));
     refused("/generation", {{"beam_size", 2000}});
     refused("/generation", {{"beams", 2}});
@@ -182,11 +194,111 @@ TEST(values_of_a_manifest_are_bounded) {
 TEST(names_that_leave_the_bundle_are_refused) {
     for (const char* name : {"../weights.bin", "a/b", "a\\b", "C:w", ".", "..", "", ".hidden", "-x", "w\xC3\xA4.bin"}) {
         const std::string found = manifest_problem([&](Json& m) {
-            m["weights"] = name;
+            m["weights"][0] = name;
             m["files"][name] = m["files"]["weights.bin"];
         });
         check::report(has(found, "bundle.json"), __FILE__, __LINE__, std::string("was taken: ") + name);
     }
+}
+
+TEST(the_graphs_are_those_of_the_format) {
+    const auto rename = [](Json& m, const std::string& ending) {
+        for (auto& graph : m["graphs"]) {
+            const auto file = graph["file"].get<std::string>();
+            graph["file"] = file.substr(0, 7) + ending;
+            m["files"].erase(file);
+            m["files"][graph["file"].get<std::string>()] = m["files"]["weights.bin"];
+        }
+    };
+    for (const auto& [format, ending] : {std::pair{"onnx", ".onnx"},
+                                         {"ort", ".ort"},
+                                         {"torchscript", ".pt"},
+                                         {"torch-export", ".pt2"},
+                                         {"aoti", ".pt2"},
+                                         {"executorch", ".pte"}}) {
+        Json m = test::manifest_of(test::small_bundle());
+        rename(m, ending);
+        m["graph_format"] = format;
+        CHECK(read_manifest(m.dump(), "m").graph_format == format);
+        m["graph_format"] = std::string(format) == "ort" ? "onnx" : "ort";
+        const std::string wrong = check::message_of<BundleError>([&] { read_manifest(m.dump(), "m"); });
+        CHECK(has(wrong, "graphs.encoder.file encoder" + std::string(ending) + " must end with ."));
+        m["graph_format"] = "single";
+        CHECK_THROWS(BundleError, "graphs of format single must be search", read_manifest(m.dump(), "m"));
+    }
+    Json m = test::manifest_of(test::small_bundle());
+    m["graphs"].erase("encoder");
+    CHECK_THROWS(BundleError, "graphs of format onnx must be decoder and encoder", read_manifest(m.dump(), "m"));
+    m["graphs"] = {{"search", m["graphs"]["decoder"]}};
+    m["graph_format"] = "single";
+    for (const char* number : {"opset", "ir_version"}) m[number] = 0;
+    m["weights"] = Json::array();
+    m["requirements"] = {{"onnxruntime", ""}, {"domains", Json::array()}};
+    const Manifest read = read_manifest(m.dump(), "m");
+    CHECK(read.graphs.count("search") == 1 && read.weights.empty());
+    m["graphs"]["decoder"] = m["graphs"]["search"];
+    CHECK_THROWS(BundleError, "graphs of format single must be search", read_manifest(m.dump(), "m"));
+}
+
+TEST(fixed_shapes_are_numbers_that_fit_the_model) {
+    Json m = test::manifest_of(test::small_bundle());
+    m["cache"]["form"] = "fixed";
+    CHECK_THROWS(BundleError, "graphs.decoder: x has the axis 'batch', but cache.form is fixed: it must be a number",
+                 read_manifest(m.dump(), "m"));
+    for (const char* role : {"encoder", "decoder"}) {
+        for (const char* side : {"inputs", "outputs"}) m["graphs"][role][side][0]["shape"] = {2, 2};
+    }
+    CHECK(read_manifest(m.dump(), "m").cache == CacheForm::fixed);
+    CHECK_THROWS(BundleError, "decoder graph: no past_key_values.0.decoder.key of 4 axes whose sizes are numbers",
+                 fixed_shape(read_manifest(m.dump(), "m")));
+    m["graphs"]["encoder"]["inputs"][0] = {{"name", "input_ids"}, {"type", "int32"}, {"shape", {1, 19}}};
+    m["graphs"]["decoder"]["inputs"][0] = {
+        {"name", "past_key_values.0.decoder.key"}, {"type", "float32"}, {"shape", {4, 1, 18, 1}}};
+    CHECK_THROWS(BundleError, "model.max_source_length is 20, but input_ids of the encoder has another length",
+                 read_manifest(m.dump(), "m"));
+    CHECK_THROWS(BundleError, "model.max_target_length is 20, but past_key_values.0.decoder.key of the decoder has",
+                 read_manifest(m.dump(), "m"));
+    m["model"]["max_source_length"] = 19;
+    m["model"]["max_target_length"] = 18;
+    m["graphs"]["decoder"]["outputs"][0] = {{"name", "candidate_scores"}, {"type", "float32"}, {"shape", {4, 5}}};
+    const FixedShape sizes = fixed_shape(read_manifest(m.dump(), "m"));
+    CHECK(sizes.rows == 4 && sizes.source == 19 && sizes.target == 18 && sizes.candidates == 5);
+    m["graphs"]["decoder"]["outputs"][0]["shape"][1] = 0;
+    CHECK_THROWS(BundleError, "candidate_scores has the axis 0, but cache.form is fixed", read_manifest(m.dump(), "m"));
+}
+
+TEST(a_format_of_another_engine_is_refused_in_one_line) {
+    Contents files = test::small_bundle();
+    Json m = test::manifest_of(files);
+    for (const char* role : {"encoder", "decoder"}) {
+        m["graphs"][role]["file"] = "model.pt2";
+        m["files"].erase(role + std::string(".onnx"));
+        files.erase(role + std::string(".onnx"));
+    }
+    files["model.pt2"] = files["weights.bin"];
+    m["files"]["model.pt2"] = m["files"]["weights.bin"];
+    m["graph_format"] = "aoti";
+    files["bundle.json"] = m.dump();
+    const Folder folder(files);
+    CHECK_THROWS(BundleError, "of format aoti, which another engine runs: see the README.md in it",
+                 open_model(Bundle::open(folder.path, true), {}));
+}
+
+TEST(a_graph_may_read_all_of_the_weights) {
+    Contents files = test::small_bundle();
+    files["more.bin"] = "m";
+    files["decoder.onnx"] = replaced(files["decoder.onnx"], "weights.bin", "weights2.bi");
+    files["weights2.bi"] = "n";
+    Json m = test::manifest_of(files);
+    m["weights"] = {"weights.bin", "weights2.bi", "more.bin"};
+    files["bundle.json"] = m.dump();
+    CHECK(problem(files).empty());
+    m["weights"] = {"weights.bin", "more.bin"};
+    files["bundle.json"] = m.dump();
+    CHECK(has(problem(files), "decoder.onnx: refused: reads 'weights2.bi', not only weights.bin, more.bin"));
+    m["weights"] = Json::array();
+    files["bundle.json"] = m.dump();
+    CHECK(has(problem(files), "refused: reads 'weights2.bi', not only itself"));
 }
 
 TEST(json_is_read_strictly) {
@@ -219,11 +331,12 @@ TEST(a_graph_that_reads_another_file_is_refused) {
 
 TEST(external_data_moves_into_a_zip) {
     std::string model = test::small_bundle().at("encoder.onnx");
-    model = with_moved_data(model, "some bundle.zip", 4096);
+    model = with_moved_data(model, "some bundle.zip", {{"weights.bin", 4096}, {"more.bin", 1}});
     CHECK(external_locations(model) == std::set<std::string>{"some bundle.zip"});
     CHECK(has(model, "offset") && has(model, "4096"));
-    model = with_moved_data(model, "other.zip", 64);
+    model = with_moved_data(model, "other.zip", {{"some bundle.zip", 64}});
     CHECK(has(model, "4160") && !has(model, "4096"));
+    CHECK_THROWS(BundleError, "external data that has no place", with_moved_data(model, "x.zip", {{"y.zip", 64}}));
 }
 
 TEST(a_graph_that_is_nested_too_deep_is_refused) {

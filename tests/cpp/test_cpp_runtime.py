@@ -17,15 +17,14 @@ from filelock import FileLock
 from tests.conftest import ROOT, TEXT, made_once
 from tests.cpp.make_fixtures import FIXTURE, from_json
 from tests.cpp.random_requests import any_options, collected, requests
+from tests.ort_bundle import write_ort_bundle
 from tests.search.cases import decode_watched
-from tfexport.export import ExportOptions, export_bundle
 from tfexport_runtime.bundle import pack_zip, write_manifest
 from tfexport_runtime.errors import TfexportError
 from tfexport_runtime.options import Progress
 from tfexport_runtime.session import SessionOptions
 from tfexport_runtime.translation import Translation
 from tfexport_runtime.translator import Translator
-from tfexport_train.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.timeout(1800)  # a first build takes a minute or two
 
@@ -120,17 +119,19 @@ def built() -> Built:
     return Built(BUILD / "tfexport-cli", {**os.environ, "LD_LIBRARY_PATH": libraries})
 
 
-@pytest.fixture(scope="session")
-def portable_bundle(tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    def export(path: Path) -> None:
-        export_bundle(tiny_checkpoint, path, ExportOptions(name="tiny", operators="portable"))
-
-    return made_once(tmp_path_factory, "tiny-portable", export)
-
-
 @pytest.fixture(scope="session", params=["in_place", "growing"])
-def bundle(request: pytest.FixtureRequest, tiny_bundle: Path, portable_bundle: Path) -> Path:
-    return tiny_bundle if request.param == "in_place" else portable_bundle
+def bundle(request: pytest.FixtureRequest, tiny_bundle: Path, tiny_portable_bundle: Path) -> Path:
+    return tiny_bundle if request.param == "in_place" else tiny_portable_bundle
+
+
+@pytest.fixture(scope="session")
+def ort_bundle(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_once(tmp_path_factory, "tiny-in-ort-format", lambda path: write_ort_bundle(tiny_bundle, path))
+
+
+@pytest.fixture(scope="session")
+def fixed_ort_bundle(tiny_fixed_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_once(tmp_path_factory, "tiny-fixed-in-ort", lambda path: write_ort_bundle(tiny_fixed_bundle, path))
 
 
 @pytest.fixture(scope="session")
@@ -176,12 +177,23 @@ def assert_same_hypotheses(found: Sequence[dict[str, Any]], expected: Translatio
         assert h["token_scores"] == pytest.approx(e.token_scores, abs=1e-5)
 
 
-def test_own_tests_pass(built: Built, bundle: Path) -> None:
-    environment = {**built.environment, "TFEXPORT_TEST_BUNDLE": str(bundle), "TFEXPORT_TEST_REQUESTS": "50"}
+def test_own_tests_pass(built: Built, tiny_bundle: Path) -> None:
+    environment = {**built.environment, "TFEXPORT_TEST_BUNDLE": str(tiny_bundle), "TFEXPORT_TEST_REQUESTS": "50"}
     command = ["ctest", "--output-on-failure"]
     done = subprocess.run(command, cwd=BUILD, capture_output=True, encoding="utf-8", env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "100% tests passed" in done.stdout
+
+
+@pytest.mark.parametrize("form", ["tiny_portable_bundle", "ort_bundle", "fixed_ort_bundle"])
+def test_own_tests_of_bundles_pass(built: Built, form: str, request: pytest.FixtureRequest) -> None:
+    """From a folder, a zip and memory, with threads, and through the C interface."""
+    given = {"TFEXPORT_TEST_BUNDLE": str(request.getfixturevalue(form)), "TFEXPORT_TEST_REQUESTS": "10"}
+    command = [BUILD / "tests" / "tfexport-tests", "real_bundle"]
+    environment = {**built.environment, **given}
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout
 
 
 def test_python_agrees_with_the_fixture_of_the_own_tests() -> None:
@@ -246,7 +258,18 @@ def test_what_python_refuses_is_refused(built: Built, tiny_bundle: Path) -> None
 @pytest.mark.filterwarnings("ignore::tfexport_runtime.errors.TruncationWarning")
 def test_random_requests_give_what_they_give_in_python(built: Built, python: Translator) -> None:
     """Ids, scores, what the callback saw, and where a text is refused."""
-    asked = collected(requests(WORDS, 400), 100)
+    assert_same_answers(built, python, collected(requests(WORDS, 400), 100))
+
+
+@pytest.mark.filterwarnings("ignore::tfexport_runtime.errors.TruncationWarning")
+def test_fixed_shapes_give_what_they_give_in_python(built: Built, tiny_fixed_bundle: Path) -> None:
+    """More rows than the graph takes at once, wider beams than it ranks, and texts that are too long for it."""
+    python = Translator(tiny_fixed_bundle, SessionOptions(threads=1))
+    assert_same_answers(built, python, collected(requests(WORDS, 400), 60))
+    assert_same(built, python, SEARCHES["beam 8, all of them"])
+
+
+def assert_same_answers(built: Built, python: Translator, asked: Sequence[dict[str, Any]]) -> None:
     for answer, request in zip(built.replay(python.bundle.folder, asked), asked, strict=True):
         request["seen"] = []
         expected = python_answer(python, request)

@@ -115,12 +115,36 @@ TEST(real_bundle_refuses_bad_text_by_its_place) {
     CHECK_THROWS(OptionError, "1 prefixes for 2 texts", translator.translate({"a", "b"}, {}, {"c"}));
 }
 
-TEST(c_interface_translates_and_frees) {
+TEST(real_bundle_gives_parallel_batches_and_mapped_weights_what_it_gives_one) {
+    const std::string path = bundle_path();
+    if (path.empty()) return;
+    const Translator translator(path, one_thread());
+    SessionOptions session = one_thread();
+    session.parallel_batches = 3;
+    session.prepacking = false;
+    const Translator parallel(path, session);
+    const std::vector<std::string> texts = golden_texts(translator);
+    for (const char* changes : {R"({"max_batch_tokens": 30, "max_length": 9})", R"({"beam_size": 3, "max_length": 7})",
+                                R"({"sampling": true, "n_best": 3, "max_length": 5})"}) {
+        const TranslationOptions options = with_changes({}, changes);
+        const auto expected = translator.translate(texts, options);
+        const auto found = parallel.translate(texts, options);
+        for (std::size_t i = 0; i < texts.size(); ++i) CHECK(same(found[i], expected[i]));
+    }
+    TranslationOptions failing = with_changes({}, R"({"max_batch_tokens": 1})");
+    failing.callback = [](const Progress&) -> bool { throw std::runtime_error("enough"); };
+    CHECK(check::message_of<std::runtime_error>([&] { parallel.translate(texts, failing); }) == "enough");
+    session.parallel_batches = 0;
+    CHECK_THROWS(OptionError, "parallel_batches must be at least 1", Translator(path, session));
+}
+
+TEST(real_bundle_through_the_c_interface_translates_and_frees) {
     const std::string path = bundle_path();
     if (path.empty()) return;
     tfexport_translator* translator = nullptr;
-    CHECK(tfexport_open(path.c_str(), R"({"threads": 1, "spinning": false, "arena": false})", &translator) ==
-          TFEXPORT_OK);
+    const char* session =
+        R"({"threads": 1, "parallel_batches": 2, "spinning": false, "prepacking": false, "arena": false})";
+    CHECK(tfexport_open(path.c_str(), session, &translator) == TFEXPORT_OK);
     const Translator same_bundle(path, one_thread());
     const std::vector<std::string> golden = golden_texts(same_bundle);
     const char* texts[] = {golden[0].c_str(), ""};
@@ -151,13 +175,14 @@ TEST(c_interface_translates_and_frees) {
     tfexport_close(translator);
 }
 
-TEST(c_interface_reports_errors_and_cancels) {
+TEST(real_bundle_through_the_c_interface_reports_errors_and_cancels) {
     const std::string path = bundle_path();
     if (path.empty()) return;
     tfexport_translator* translator = nullptr;
     CHECK(tfexport_open("/nowhere", nullptr, &translator) == TFEXPORT_INPUT && translator == nullptr);
     CHECK(std::strstr(tfexport_last_error(), "no such file") != nullptr);
     CHECK(tfexport_open(path.c_str(), R"({"thread": 1})", &translator) == TFEXPORT_OPTION);
+    CHECK(tfexport_open(path.c_str(), R"({"parallel_batches": 0})", &translator) == TFEXPORT_OPTION);
     CHECK(tfexport_open(nullptr, nullptr, &translator) == TFEXPORT_OPTION);
     CHECK(tfexport_open(path.c_str(), R"({"threads": 1})", &translator) == TFEXPORT_OK);
     const char* texts[] = {"t52 t65 t174", nullptr};

@@ -8,6 +8,7 @@
 #include "random.h"
 #include "rules.h"
 #include "tfexport/errors.h"
+#include "translation.h"
 
 using namespace tfexport;
 
@@ -105,6 +106,39 @@ TEST(options_that_contradict_are_refused_all_at_once) {
         check::report(!problem(json).empty(), __FILE__, __LINE__, json);
     }
     CHECK(problem("{}").empty());
+}
+
+TEST(numbers_that_are_none_are_refused) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    for (const double value : {std::nan(""), kInfinity, -kInfinity}) {
+        for (double TranslationOptions::* member :
+             {&TranslationOptions::alpha, &TranslationOptions::word_reward, &TranslationOptions::temperature,
+              &TranslationOptions::top_p, &TranslationOptions::repetition_penalty,
+              &TranslationOptions::prefix_strength}) {
+            TranslationOptions options;
+            options.*member = value;
+            CHECK(contradictions(options, kTarget).size() == 1);
+        }
+        TranslationOptions options;
+        options.max_length_ratio = value;
+        CHECK(contradictions(options, kTarget).size() == (value > 0 ? 0 : 1));
+        if (value > 0) CHECK(length_limit(3, 2, options, kTarget) == kTarget.max_length - 2);
+    }
+    CHECK_THROWS(OptionError, "not JSON", changed(R"({"alpha": NaN})"));
+    CHECK_THROWS(OptionError, "not JSON", changed(R"({"max_length_ratio": 1e999})"));
+    CHECK_THROWS(OptionError, "alpha must be a number, not 'nan'", changed(R"({"alpha": "nan"})"));
+}
+
+TEST(parallel_batches_share_the_requests) {
+    std::vector<Request> requests;
+    for (std::size_t i = 0; i < 10; ++i) requests.push_back({Ids(1 + i % 3, 4), {}, i, 0});
+    TranslationOptions options;
+    CHECK(batches(requests, options).size() == 1);
+    const auto shared = batches(requests, options, 4);
+    CHECK(shared.size() >= 4 && shared.front().front().source.size() == 3);
+    options.max_batch_tokens = 3;
+    CHECK(batches(requests, options, 2).size() == batches(requests, options).size());
+    CHECK(batches({requests[0]}, options, 8).size() == 1);
 }
 
 TEST(option_names_and_types_are_checked) {

@@ -88,8 +88,8 @@ def test_auto_is_the_best_of_the_target_and_says_why(target: str | None, chosen:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (ExportOptions(precision="auto", target="cuda"), "--precision fp32 --ops portable"),
-        (ExportOptions(target="cuda"), "--ops portable"),
+        (ExportOptions(precision="int8", target="cuda"), "choose --precision fp16"),
+        (ExportOptions(target="cuda"), "--precision fp16, or --ops portable"),
         (ExportOptions(precision="int4", target="web"), "choose --precision int8"),
         (ExportOptions(precision="auto", operators="portable"), "leave --ops at ort"),
     ],

@@ -197,6 +197,16 @@ def test_named_files_are_plain(name: str, example: Manifest) -> None:
         refusal(json.dumps(changed(example, change)))
 
 
+def make_fixed(m: dict[str, Any], rows: int = 2, **lengths: int) -> None:
+    """Two inputs whose axes are numbers; lengths: those that are not the model's."""
+    source, target = (lengths.get(name, m["model"][f"max_{name}_length"]) for name in ("source", "target"))
+    m["cache"]["form"] = "fixed"
+    ids = {"name": "input_ids", "type": "int32", "shape": [1, source]}
+    keys = {"name": "past_key_values.0.decoder.key", "type": "float32", "shape": [rows, 1, target, 4]}
+    for graph, tensor in (("encoder", ids), ("decoder", keys)):
+        m["graphs"][graph].update(inputs=[tensor], outputs=[{**tensor, "name": "y"}])
+
+
 READER_REFUSES: dict[str, tuple[Change, str]] = {
     "weights not listed": (lambda m: m.update(weights=["other.bin"]), "weights[0] other.bin is not listed"),
     "graph not listed": (lambda m: m["graphs"]["decoder"].update(file="d.onnx"), "decoder.file d.onnx is not listed"),
@@ -210,6 +220,10 @@ READER_REFUSES: dict[str, tuple[Change, str]] = {
     "no end": (lambda m: m["target"].update(never_generated=[2]), "nothing could end"),
     "suppressed id beyond": (lambda m: m["generation"].update(suppress_tokens=[VOCAB]), "suppress_tokens"),
     "n_best beyond beam": (lambda m: m["generation"].update(n_best=5), "n_best 5 needs a beam_size"),
+    "fixed with an axis that varies": (lambda m: m["cache"].update(form="fixed"), "cache.form is fixed, so every axis"),
+    "fixed, another source length": (lambda m: make_fixed(m, source=9), "max_source_length is"),
+    "fixed, another target length": (lambda m: make_fixed(m, target=9), "max_target_length is"),
+    "fixed, an empty tensor": (lambda m: make_fixed(m, rows=0), "has 0"),
     "two names for one file": (
         lambda m: m["files"].update({"WEIGHTS.bin": m["files"]["weights.bin"]}),
         "upper and lower case",
@@ -221,6 +235,12 @@ READER_REFUSES: dict[str, tuple[Change, str]] = {
 def test_contradictions_are_refused(name: str, example: Manifest) -> None:
     change, message = READER_REFUSES[name]
     assert message in refusal(json.dumps(changed(example, change)))
+
+
+def test_numbers_for_every_axis_are_the_fixed_form(example: Manifest) -> None:
+    values = changed(example, make_fixed)
+    assert Manifest.from_json(json.dumps(values)).cache.form == "fixed"
+    assert schema_takes(values)
 
 
 def test_all_problems_are_named_at_once(example: Manifest) -> None:

@@ -49,13 +49,38 @@ test("lists of ids that every text gets may be missing", { skip }, async () => {
   assert.deepEqual(lists((await openBundle(changed({ manifest: without }))).manifest), []);
 });
 refused("a missing key", { manifest: (m) => delete m.cache }, /missing field cache/);
-refused("a path out of the bundle", { manifest: (m) => (m.weights = "../weights.bin") }, /weights is not allowed: "\.\.\/weights\.bin"/);
+refused("a path out of the bundle", { manifest: (m) => (m.weights[0] = "../weights.bin") }, /weights\[0\] is not allowed: "\.\.\/weights\.bin"/);
+refused("text for the list of weights", { manifest: (m) => (m.weights = "weights.bin") }, /weights must be a list/);
+refused("weights that are not there", { manifest: (m) => m.weights.push("more.bin") }, /weights\[1\] more\.bin is not listed in files/);
+refused("a third graph", { manifest: (m) => (m.graphs.other = m.graphs.encoder) }, /graphs holds 3 members, allowed are 1 to 2/);
+refused("a graph without the other", { manifest: (m) => delete m.graphs.encoder }, /graphs of format onnx must be decoder and encoder/);
+refused("an unknown format", { manifest: (m) => (m.graph_format = "tflite") }, /graph_format must be one of onnx, ort, single/);
+refused("a pair in the format of one graph", { manifest: (m) => (m.graph_format = "single") }, /graphs of format single must be search/);
+refused("an ending of another format", { manifest: (m) => (m.graph_format = "ort") }, /graphs\.encoder\.file encoder\.onnx must end with \.ort, as of format ort/);
+refused("an unknown form of the cache", { manifest: (m) => (m.cache.form = "other") }, /cache\.form must be one of in_place, growing, fixed/);
+refused("graphs without weights that read some", { manifest: (m) => (m.weights = []) }, /reads weights\.bin, not only itself/);
+refused("the format of another engine", { files: (all) => inFormat(all, "aoti", "pt2") }, /^b: of format aoti, which another engine runs: see the README\.md in it$/);
+refused("a size that varies where shapes are fixed", { manifest: (m) => (m.cache.form = "fixed") }, /graphs\.encoder: input_ids has the axis "\w+", but cache\.form is fixed/);
+refused("a length that is not the model's", { manifest: fixedShapes }, /model\.max_source_length is \d+, but input_ids of the encoder has another length in its shape; model\.max_target_length/);
+test("what is not ONNX needs no version of it", { skip }, async () => {
+  const none = { opset: 0, ir_version: 0, requirements: { onnxruntime: "", domains: [] }, graph_format: "onnx" };
+  assert.ok(await openBundle(changed({ manifest: (m) => Object.assign(m, none) })));
+});
+test("several files of weights are read, and a graph may read any of them", { skip }, async () => {
+  const files = (all) => {
+    relist(all, "more.bin", new Uint8Array(3));
+    relist(all, "private.key", all.get("weights.bin"));
+    relist(all, "encoder.onnx", foreignGraph(all));
+  };
+  const bundle = await openBundle(changed({ files, manifest: (m) => m.weights.push("private.key", "more.bin") }));
+  assert.equal(bundle.bytes("more.bin").length, 3);
+});
 refused("ids outside of the vocabulary", { manifest: (m) => (m.target.eos_id = 10 ** 6) }, /target\.eos_id 1000000 is outside/);
 for (const [side, key] of [["source", "prefix_ids"], ["source", "suffix_ids"], ["target", "prefix_ids"]]) {
   const wrong = { manifest: (m) => (m[side][key] = [10 ** 6]) };
   refused(`${side}.${key} outside of the vocabulary`, wrong, new RegExp(`${side}\\.${key} holds ids outside`));
 }
-refused("several problems, all at once", { manifest: (m) => ((m.opset = 0), (m.precision = 7)) }, /precision must be.*opset must be/);
+refused("several problems, all at once", { manifest: (m) => ((m.opset = -1), (m.precision = 7)) }, /precision must be.*opset must be/);
 refused("defaults that contradict each other", { manifest: (m) => (m.generation = { n_best: 3 }) }, /generation: n_best 3 needs/);
 refused("a key twice", { text: (json) => json.replace("{", '{"format": "tfexport-bundle", ') }, /key "format" appears twice/);
 refused("a broken graph", { files: (all) => relist(all, "encoder.onnx", new Uint8Array([255, 255])) }, /encoder\.onnx: not an ONNX graph/);
@@ -67,6 +92,28 @@ function relist(all, name, bytes) {
   all.set(name, bytes);
   delete manifest.digest;
   all.set("bundle.json", new TextEncoder().encode(JSON.stringify(manifest)));
+}
+
+/** A number of 7 for every size that varies. */
+function fixedShapes(m) {
+  m.cache.form = "fixed";
+  for (const { inputs, outputs } of Object.values(m.graphs)) {
+    for (const tensor of [...inputs, ...outputs]) tensor.shape = tensor.shape.map((axis) => (typeof axis === "string" ? 7 : axis));
+  }
+}
+
+/** The graphs under names of another format. */
+function inFormat(all, format, ending) {
+  const manifest = JSON.parse(Buffer.from(all.get("bundle.json")).toString());
+  for (const graph of Object.values(manifest.graphs)) {
+    const file = graph.file.replace(/onnx$/, ending);
+    manifest.files[file] = manifest.files[graph.file];
+    all.set(file, all.get(graph.file));
+    all.delete(graph.file);
+    delete manifest.files[graph.file];
+    graph.file = file;
+  }
+  all.set("bundle.json", new TextEncoder().encode(JSON.stringify({ ...manifest, graph_format: format })));
 }
 
 function foreignGraph(all) {

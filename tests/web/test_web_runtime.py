@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, made_once
+from tests.ort_bundle import write_ort_bundle
 from tests.web.make_fixtures import write_fixtures
 from tfexport.export import ExportOptions, export_bundle
 from tfexport.package_web import package_web
@@ -49,7 +50,13 @@ def built(packages: None, tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def node(built: None, tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path, tiny_checkpoint: Checkpoint) -> Node:
+def node(
+    built: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_bundle: Path,
+    tiny_fixed_bundle: Path,
+    tiny_checkpoint: Checkpoint,
+) -> Node:
     """Runs one file of tests, with all that these need."""
 
     def export(path: Path) -> None:
@@ -60,11 +67,12 @@ def node(built: None, tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Pat
         export_bundle(with_ids, path, ExportOptions(operators="portable", attention=True, name="tiny"))
 
     fixtures = made_once(tmp_path_factory, "web-fixtures", write_fixtures)
+    fixed = made_once(tmp_path_factory, "tiny-fixed-in-ort", lambda path: write_ort_bundle(tiny_fixed_bundle, path))
     portable = made_once(tmp_path_factory, "tiny-portable-ids", export)
     site = made_once(tmp_path_factory, "web-site", lambda path: package_web(tiny_bundle, path))
     given = {
         "TFEXPORT_WEB_FIXTURES": str(fixtures),
-        "TFEXPORT_WEB_BUNDLES": f"{tiny_bundle}:{portable}",
+        "TFEXPORT_WEB_BUNDLES": f"{tiny_bundle}:{portable}:{fixed}",
         "TFEXPORT_WEB_ATTENTION": str(portable),
         "TFEXPORT_WEB_SITE": str(site),
     }
@@ -103,6 +111,7 @@ def test_types_of_package_page_and_react_native_screen_fit() -> None:
         "bundle.test.mjs",
         "attention.test.mjs",
         "golden.test.mjs",
+        "fixed.test.mjs",
         "translator.test.mjs",
         "react_native.test.mjs",
     ],

@@ -21,6 +21,7 @@ from tfexport.checkpoints.expected import expected_shapes
 from tfexport.checkpoints.imported import Explanation, LeftOver, MappingError, Match
 from tfexport_train.config import EncoderDecoderConfig
 from tfexport_train.errors import CheckpointError
+from tfexport_train.mapped_memory import let_go, mapped_spans
 
 _PLACEHOLDER = re.compile(r"\{(\w+)([+-]\d+)?\}")
 
@@ -178,7 +179,10 @@ def _converted(rule: Rule, tensors: Sequence[Tensor], parts: int) -> list[Tensor
     """`parts` tensors in float32. Copies only where the numbers change or a part of them goes."""
     pieces = [_piece(rule, tensor) for tensor in tensors]
     whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=rule.axis)
-    return [_finished(rule, part) for part in _split(rule, whole, parts)]
+    finished = [_finished(rule, part) for part in _split(rule, whole, parts)]
+    if all(part.data_ptr() != whole.data_ptr() for part in finished):
+        let_go(mapped_spans(tensors))
+    return finished
 
 
 def _piece(rule: Rule, tensor: Tensor) -> Tensor:

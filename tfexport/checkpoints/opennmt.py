@@ -45,7 +45,12 @@ _REQUIRED: Mapping[str, tuple[Any, ...]] = {
     "generator_function": ("softmax",),
 }
 """Options with the values that ours computes; a file may leave them out."""
-GENERATION: Mapping[str, Any] = {"length_penalty": "average", "max_length": 250, "max_length_ratio": None}
+GENERATION: Mapping[str, Any] = {
+    "length_penalty": "average",
+    "length_offset": 1,  # its `avg` counts the start token
+    "max_length": 250,
+    "max_length_ratio": None,
+}
 
 
 def _rules(gated: bool) -> Iterator[Rule]:

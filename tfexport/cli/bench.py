@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tfexport.cli.console import megabytes, note, print_json, print_table
+from tfexport.cli.import_flags import opened, with_import_flags
+from tfexport_runtime.errors import OptionError
 
 if TYPE_CHECKING:
     from tfexport.bench import BenchReport, Comparison, Speed
     from tfexport.operator_profile import OperatorTime
 
 
+@with_import_flags
 def bench(
     bundle: Annotated[Path, typer.Argument(help="Folder or zip of a bundle.")],
-    checkpoint: Annotated[Path | None, typer.Option(help="Compare with PyTorch on the same weights.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Compare with PyTorch on what the bundle was made from.")
+    ] = None,
     text: Annotated[
         Path | None, typer.Option(help="Source text, one a line; else random pieces of the vocabulary.")
     ] = None,
@@ -26,11 +32,16 @@ def bench(
     repeats: Annotated[int, typer.Option(min=1, help="Runs of the batch and of the comparison.")] = 5,
     profile: Annotated[bool, typer.Option("--profile", help="Also the operators that a step's time goes to.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    *,
+    importing: Mapping[str, Any],
 ) -> None:
     """Measure load time, latency, throughput, memory and size on this machine."""
     from tfexport.bench import BenchOptions, bench_bundle
 
-    options = BenchOptions(checkpoint, text, threads, sentences, repeats, profile=profile)
+    if checkpoint is None and any(importing.values()):
+        raise OptionError("options about a checkpoint of another kind need --checkpoint")
+    model = None if checkpoint is None else partial(opened, checkpoint, importing)
+    options = BenchOptions(model, text, threads, sentences, repeats, profile=profile)
     report = bench_bundle(bundle, options, on_stage=lambda stage: note(f"measuring: {stage}"))
     if as_json:
         print_json(report.to_dict())

@@ -89,7 +89,8 @@ def show_agreement(agreement: Agreement) -> None:
     forced = f"next token behind float32's translation so far, {agreement.compared} positions"
     print_table("Agreement with float32", header, [*searches, [forced, _percent(agreement.positions), "", ""]])
     rows = [[layer.weight, layer.graph, f"{layer.decibels:.1f}"] for layer in agreement.layers[:SHOWN_LAYERS]]
-    print_table("Noisiest products: candidates for --keep-float", ["weight", "graph", "signal to noise, dB"], rows)
+    if rows:
+        print_table("Noisiest products: candidates for --keep-float", ["weight", "graph", "signal to noise, dB"], rows)
 
 
 def _agreement_row(search: SearchAgreement) -> list[str]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tfexport.cli.console import megabytes, note, print_json, show_parity, warn
-from tfexport.cli.import_flags import import_options, with_import_flags
+from tfexport.cli.import_flags import opened, with_import_flags
+from tfexport.cli.values import byte_count, numbers
 from tfexport_runtime.manifest import GraphFormat
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Extra(StrEnum):
     """Outputs that are made on request."""
 
     ATTENTION = "attention"
+    ENCODER_STATE = "encoder-state"
 
 
 @with_import_flags
@@ -37,7 +39,7 @@ def export(
         typer.Option(help="ort: ONNX Runtime's fused operators, fastest. portable: standard ONNX operators only."),
     ] = "ort",
     precision: Annotated[
-        Literal["fp32", "int8", "int8-weight", "int4", "auto"],
+        Literal["fp32", "fp16", "int8", "int8-weight", "int4", "auto"],
         typer.Option(
             help="Of the weights; int8 computes in 8 bits as well; auto is the best measured for --target. "
             "Anything but fp32 may change tokens."
@@ -62,9 +64,41 @@ def export(
     ] = 1e-4,
     extra: Annotated[
         list[Extra] | None,
-        typer.Option("--with", help="attention: the decoder also gives what each token looks at in the source."),
+        typer.Option(
+            "--with",
+            help="attention: the decoder also gives what each token looks at in the source. "
+            "encoder-state: the encoder also gives its last hidden states. Give it again for more.",
+        ),
     ] = None,
+    attention_layers: Annotated[
+        str | None, typer.Option(help="For --with attention: the decoder's layers, from 0, such as 0,3; else the last.")
+    ] = None,
+    attention_heads: Annotated[
+        str | None, typer.Option(help="For --with attention: the heads of these layers, from 0; else all.")
+    ] = None,
+    static: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="Numbers for all shapes, such as source=64,target=64,rows=4: for NNAPI, Core ML and QNN. "
+            "Longer texts then do not fit. In standard operators.",
+        ),
+    ] = None,
+    weights_inside: Annotated[
+        bool, typer.Option("--weights-inside", help="Of the format single: one file, without weights beside it.")
+    ] = False,
+    with_tokenizer: Annotated[
+        bool, typer.Option("--with-tokenizer", help="Of the format single: also a graph from texts to texts.")
+    ] = False,
     opset: Annotated[int, typer.Option(help="Version of the standard operators.")] = 18,
+    max_shard_size: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Largest file of weights, such as 500MB (a GB is 10^9 bytes): more weights go into several. "
+            "A tensor that is larger has a file to itself.",
+        ),
+    ] = "2GB",
     zipped: Annotated[bool, typer.Option("--zip", help="One uncompressed file instead of a folder.")] = False,
     text: Annotated[Path | None, typer.Option(help="Source text for the parity check, one a line.")] = None,
     reference: Annotated[Path | None, typer.Option(help="Translations of --text, to give BLEU and chrF.")] = None,
@@ -81,13 +115,14 @@ def export(
 
     A bundle that fails the check is not written, and the exit status is 3.
     """
-    from tfexport.checkpoints import open_checkpoint
     from tfexport.export import ExportOptions, export_bundle
+    from tfexport.formats.fixed_pair import parse_fixed_shape
     from tfexport_runtime.line_stream import read_lines
 
     options = ExportOptions(
         format=graph_format,
         operators=ops,
+        static=parse_fixed_shape(static) if static else None,
         opset=opset,
         target=target,
         precision=precision,
@@ -95,19 +130,25 @@ def export(
         full_range=full_range,
         tolerance=tolerance,
         attention=Extra.ATTENTION in (extra or ()),
+        attention_layers=numbers(attention_layers),
+        attention_heads=numbers(attention_heads),
+        encoder_state=Extra.ENCODER_STATE in (extra or ()),
+        weights_inside=weights_inside,
+        with_tokenizer=with_tokenizer,
         max_bleu_loss=max_bleu_loss,
+        max_shard_bytes=byte_count(max_shard_size),
         zip=zipped,
         texts=read_lines(text) if text else None,
         references=read_lines(reference) if reference else None,
         force=force,
     )
-    imported = open_checkpoint(checkpoint, import_options(checkpoint, importing))
-    for remark in imported.notes:
-        warn(remark)
+    model = opened(checkpoint, importing)
     if layout == "optimum":
-        _export_optimum(checkpoint, imported.checkpoint, output, options, as_json)
+        _export_optimum(checkpoint, model, output, options, as_json)
         return
-    report = export_bundle(imported.checkpoint, output, options, progress=lambda stage: note(f"{stage} ..."))
+    report = export_bundle(model, output, options, progress=lambda stage: note(f"{stage} ..."))
+    for remark in report.remarks:
+        warn(remark)
     if as_json:
         print_json(report.to_dict())
     else:
@@ -126,10 +167,11 @@ def _export_optimum(
     given = {
         "--format": options.format != "onnx",
         "--precision": options.precision != "fp32",
+        "--static": options.static is not None,
         "--target": options.target is not None,
         "--zip": options.zip,
         "--text": options.texts is not None,
-        "--with": options.attention,
+        "--with": options.attention or options.encoder_state,
         "--json": as_json,
     }
     if needless := [flag for flag, is_given in given.items() if is_given]:

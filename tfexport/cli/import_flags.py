@@ -13,6 +13,7 @@ from tfexport.cli.console import warn
 
 if TYPE_CHECKING:
     from tfexport.checkpoints.imported import ImportOptions
+    from tfexport_train.checkpoint import Checkpoint
 
 _PANEL = "Checkpoints of other kinds"
 
@@ -37,6 +38,16 @@ def with_import_flags(command: Callable[..., None]) -> Callable[..., None]:
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
+
+
+def opened(checkpoint: Path, given: Mapping[str, Any]) -> Checkpoint:
+    """A checkpoint of any kind; what was decided about it is said on stderr. Raises CheckpointError and ConfigError."""
+    from tfexport.checkpoints import open_checkpoint
+
+    imported = open_checkpoint(checkpoint, import_options(checkpoint, given))
+    for remark in imported.notes:
+        warn(remark)
+    return imported.checkpoint
 
 
 def import_options(checkpoint: Path, given: Mapping[str, Any]) -> ImportOptions:

@@ -1,4 +1,4 @@
-"""`tfexport package web BUNDLE -o SITE`."""
+"""`tfexport package web BUNDLE -o SITE` and `tfexport package triton BUNDLE -o REPOSITORY`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ import typer
 from tfexport.cli.console import megabytes, note
 
 package = typer.Typer(help="Make something that others can run without tfexport.", no_args_is_help=True)
-
-
-@package.callback()
-def _group() -> None:
-    """Keeps the name of the kind in the command, also while there is only one."""
 
 
 @package.command(epilog="Example: tfexport package web bundle -o site")
@@ -31,3 +26,21 @@ def web(
 
     size = package_web(bundle, output, force)
     note(f"wrote {output}, {megabytes(size)}; try it: tfexport serve-web {bundle}")
+
+
+@package.command(epilog="Example: tfexport package triton bundle -o models")
+def triton(
+    bundle: Annotated[Path, typer.Argument(help="Bundle of --ops portable, or of --format single.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model repository to add to; made if needed.")],
+    name: Annotated[str, typer.Option(help="Of the model that clients call.")] = "translator",
+    force: Annotated[bool, typer.Option("--force", help="Replace models of that name.")] = False,
+) -> None:
+    """Add a translator to a model repository of Triton Inference Server.
+
+    Strings go in and come out of a bundle of two graphs, ids of a single one. The configuration is checked against
+    the server's own schema and the front with a stand-in for the server; no server itself was tried.
+    """
+    from tfexport.package_triton import package_triton
+
+    names = package_triton(bundle, output, name, force)
+    note(f"wrote {', '.join(names)} into {output}; next: tritonserver --model-repository {output}")

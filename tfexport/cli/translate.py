@@ -58,6 +58,9 @@ def translate(
         int, typer.Option(min=1, help="Batches at the same time: as many as there are cores is fastest for long texts.")
     ] = 1,
     provider: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it runs.")] = "cpu",
+    engine: Annotated[
+        Literal["openvino"] | None, typer.Option(help="Run a bundle of --ops portable there, not in ONNX Runtime.")
+    ] = None,
     *,
     generation: Mapping[str, Any],
 ) -> None:
@@ -65,6 +68,7 @@ def translate(
 
     Options that are not given are those of the bundle.
     """
+    from tfexport.formats import openvino_engine
     from tfexport.formats.registry import open_any
     from tfexport_runtime.line_stream import Format, Lines, formatted, translate_lines
     from tfexport_runtime.session import SessionOptions
@@ -77,7 +81,7 @@ def translate(
         )
         prefixes = Lines(stack.enter_context(open(prefix, "rb")), str(prefix)) if prefix else None
         session = SessionOptions(threads=threads, parallel_batches=parallel, provider=provider)
-        translator = Translator(bundle, session, engine=open_any)
+        translator = Translator(bundle, session, engine=open_any if engine is None else openvino_engine.open_model)
         options = chosen_options(generation, translator.default_options)
         sink = stack.enter_context(_sink(output))
         if source is None and sys.stdin.isatty():

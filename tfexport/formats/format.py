@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from tfexport_runtime.manifest import CacheInfo, GraphInfo, Requirements, TensorInfo
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tfexport.layer_noise import FloatWeights
     from tfexport.precision import PrecisionChoice
     from tfexport_runtime.bundle import Bundle
+    from tfexport_runtime.search import Model
     from tfexport_runtime.session import SessionOptions
-    from tfexport_runtime.step_model import StepModel
     from tfexport_train.checkpoint import Checkpoint
     from tfexport_train.model import EncoderDecoder
 
@@ -43,6 +43,8 @@ class Written:
     requirements: Requirements
     opset: int = 0  # 0: not ONNX
     ir_version: int = 0
+    operators: Literal["ort", "portable"] | None = None  # None: those that were asked for
+    remarks: tuple[str, ...] = ()  # what the user should know of how it was done
     float_weights: FloatWeights | None = None  # before a reduced precision was applied
 
 
@@ -52,8 +54,8 @@ class Format(Protocol):
     def write(self, work: Work) -> Written:
         """Writes the graphs into the folder. Raises ExportError, before any work, for what it cannot do."""
 
-    def open_model(self, bundle: Bundle, options: SessionOptions) -> StepModel[Any]:
-        """The graphs as a model that decodes step by step. Raises BundleError, UnavailableError."""
+    def open_model(self, bundle: Bundle, options: SessionOptions) -> Model:
+        """The graphs as a model that decodes by steps, or searches by itself. Raises BundleError, UnavailableError."""
 
 
 def graph_info(file: str, signature: GraphSignature) -> GraphInfo:

@@ -3,84 +3,145 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 
 from tfexport.errors import ExportError
+from tfexport.formats.fixed_pair import check_fixed_shape, fixed_graphs, fixed_signatures
 from tfexport.formats.format import Work, Written, graph_info
 from tfexport.graphs.float_graphs import optimise, trace_graphs
 from tfexport.graphs.signature import GraphSignature, decoder_signature, encoder_signature
 from tfexport.layer_noise import FloatWeights, float_weights
-from tfexport.passes.attention_output import attention_output, attention_signature
+from tfexport.magnitudes import largest_magnitudes
+from tfexport.passes.attention_output import AttentionChoice, attention_output, attention_signatures
+from tfexport.passes.encoder_state import encoder_state, encoder_state_signature
+from tfexport.passes.half_precision import half_precision
+from tfexport.passes.products import WeightFilter
 from tfexport.passes.quantise_blocks import quantise_blocks
 from tfexport.passes.quantise_int8 import FULL_RANGE, REDUCED_RANGE, quantise_int8
 from tfexport.precision import PrecisionChoice
+from tfexport.samples import random_sources
 from tfexport.weights import write_shared_weights
 from tfexport_runtime.manifest import CacheInfo, Requirements
 from tfexport_runtime.session import open_model
+
+if TYPE_CHECKING:
+    from tfexport.export import ExportOptions
 
 __all__ = ["OPSETS", "open_model", "write"]
 
 OPSETS = range(18, 24)
 """What the tracer writes and ONNX Runtime from 1.23 reads."""
 
-WEIGHTS_FILE = "weights.bin"
+PROBED = 8  # texts on which the largest numbers are looked for, for half precision
 _FILES = {"encoder": "encoder.onnx", "decoder": "decoder.onnx"}
 
 
 def write(work: Work) -> Written:
     if work.options.opset not in OPSETS:
         raise ExportError(f"opset {work.options.opset} cannot be written; choose {OPSETS.start} to {OPSETS.stop - 1}")
-    graphs, weights = build_graphs(work)
+    if work.options.static is not None:
+        check_fixed_shape(work, work.options.static)
+    graphs = build_graphs(work)
+    weights = float_weights(graphs)
+    graphs, remarks = _reduced(work, graphs)
     work.progress("write")
-    return write_graphs(work, graphs, weights)
+    return write_graphs(work, graphs, weights, remarks)
 
 
-def build_graphs(work: Work) -> tuple[dict[str, ir.Model], FloatWeights]:
-    """Both graphs in the precision that is asked for, and the weights as they were before."""
+def build_graphs(work: Work) -> dict[str, ir.Model]:
+    """Both graphs in float32. Raises ExportError."""
+    config, options = work.checkpoint.config, work.options
+    _attention(options).check(config, options.attention)
+    if options.static is not None:
+        return fixed_graphs(work, options.static)
     work.progress("trace graphs")
     graphs = trace_graphs(work.model, work.options.operators == "ort", work.options.opset)
     work.progress("optimise")
     graphs = {name: optimise(graph) for name, graph in graphs.items()}
-    if work.options.attention:
-        graphs["decoder"] = attention_output(graphs["decoder"], work.checkpoint.config.num_heads)
-    weights = float_weights(graphs)
-    return {name: quantise(graph, work.choice, work.options.keep_float) for name, graph in graphs.items()}, weights
+    if options.attention:
+        graphs["decoder"] = attention_output(graphs["decoder"], config, _attention(options))
+    if options.encoder_state:
+        graphs["encoder"] = encoder_state(graphs["encoder"], config)
+    return graphs
 
 
-def quantise(graph: ir.Model, choice: PrecisionChoice, patterns: Sequence[str]) -> ir.Model:
-    """The graph in that precision, but for weights whose names match one of the patterns."""
+def _reduced(work: Work, graphs: Mapping[str, ir.Model]) -> tuple[dict[str, ir.Model], tuple[str, ...]]:
+    """The graphs in the precision that is asked for, but for weights that stay in float; and what is to be said."""
 
     def keep_float(weight: ir.Value) -> bool:
-        return any(fnmatch.fnmatch(weight.name or "", pattern) for pattern in patterns)
+        return any(fnmatch.fnmatch(weight.name or "", pattern) for pattern in work.options.keep_float)
 
+    if work.choice.precision == "fp16":
+        return _halved(work, graphs, keep_float)
+    return {name: quantise(graph, work.choice, keep_float) for name, graph in graphs.items()}, ()
+
+
+def quantise(graph: ir.Model, choice: PrecisionChoice, keep_float: WeightFilter) -> ir.Model:
+    """The graph in fewer bits, where the choice is one of them."""
     if choice.precision == "int8":
         graph, _ = quantise_int8(graph, keep_float, FULL_RANGE if choice.full_range else REDUCED_RANGE)
-    elif choice.precision != "fp32":
+    elif choice.precision in ("int8-weight", "int4"):
         graph, _ = quantise_blocks(graph, 4 if choice.precision == "int4" else 8, keep_float)
     return graph
 
 
-def write_graphs(work: Work, graphs: Mapping[str, ir.Model], weights: FloatWeights) -> Written:
-    write_shared_weights(list(graphs.values()), work.folder / WEIGHTS_FILE)
+def _halved(
+    work: Work, graphs: Mapping[str, ir.Model], keep_float: WeightFilter
+) -> tuple[dict[str, ir.Model], tuple[str, ...]]:
+    work.progress("look for numbers that half precision cannot hold")
+    config, texts = work.checkpoint.config, work.options.texts or ()
+    tokenizer = work.checkpoint.source.tokenizer(config.unk_id)
+    sources = [ids[: config.max_positions] for text in texts[:PROBED] if (ids := tokenizer.encode(text))]
+    largest = largest_magnitudes(graphs, config, sources or random_sources(config, PROBED, 20, seed=0))
+    halved, kept = {}, []
+    for name, graph in graphs.items():
+        halved[name], too_large = half_precision(graph, keep_float, largest[name])
+        kept += [weight for weight in too_large if weight not in kept]
+    return halved, (f"too large for half precision, kept in float32: {', '.join(kept)}",) if kept else ()
+
+
+def write_graphs(
+    work: Work, graphs: Mapping[str, ir.Model], weights: FloatWeights, remarks: tuple[str, ...] = ()
+) -> Written:
+    files = write_shared_weights(list(graphs.values()), work.folder, work.options.max_shard_bytes)
     for name, graph in graphs.items():
         ir.save(graph, work.folder / _FILES[name])
     domains = sorted({domain for graph in graphs.values() for domain in graph.opset_imports})
     return Written(
         graphs={name: graph_info(_FILES[name], signature) for name, signature in _signatures(work).items()},
-        weights=[WEIGHTS_FILE],
-        cache=CacheInfo("in_place" if work.options.operators == "ort" else "growing"),
+        weights=files,
+        cache=CacheInfo(_cache_form(work.options)),
         requirements=Requirements("1.23", tuple(domains)),
         opset=work.options.opset,
         ir_version=max(graph.ir_version for graph in graphs.values()),
+        remarks=remarks,
         float_weights=weights,
     )
 
 
 def _signatures(work: Work) -> dict[str, GraphSignature]:
-    config = work.checkpoint.config
-    decoder = decoder_signature(config, work.options.operators == "ort")
-    if work.options.attention:
-        decoder = decoder.with_output(attention_signature(config.num_heads))
-    return {"encoder": encoder_signature(config), "decoder": decoder}
+    config, options = work.checkpoint.config, work.options
+    if options.static is not None:
+        return fixed_signatures(work, options.static)
+    encoder, decoder = encoder_signature(config), decoder_signature(config, options.operators == "ort")
+    if options.attention:
+        for output in attention_signatures(config, _attention(options)):
+            decoder = decoder.with_output(output)
+    if options.encoder_state:
+        encoder = encoder.with_output(encoder_state_signature(config))
+    if work.choice.precision == "fp16":
+        encoder, decoder = encoder.in_half(), decoder.in_half()
+    return {"encoder": encoder, "decoder": decoder}
+
+
+def _attention(options: ExportOptions) -> AttentionChoice:
+    return AttentionChoice(options.attention_layers, options.attention_heads)
+
+
+def _cache_form(options: ExportOptions) -> Literal["in_place", "growing", "fixed"]:
+    if options.static is not None:
+        return "fixed"
+    return "in_place" if options.operators == "ort" else "growing"

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfexport.graphs.kernels import in_place_head_size
+from tfexport.passes.half_precision import in_half
 from tfexport_train.config import EncoderDecoderConfig
 
 Dimension = str | int
+
+
+@dataclass(frozen=True)
+class FixedShape:
+    """Sizes of the graphs of the fixed form. Longer texts do not fit; more rows are run one after another."""
+
+    source: int  # S
+    target: int  # T, start token counted
+    rows: int  # R, beams of all sentences that one run of the decoder takes
+
+    def candidates(self, vocabulary: int) -> int:
+        """N: what a beam search of R beams asks for."""
+        return min(vocabulary, self.rows + 1)
 
 
 @dataclass(frozen=True)
@@ -21,6 +35,14 @@ class TensorSignature:
 class GraphSignature:
     inputs: tuple[TensorSignature, ...]
     outputs: tuple[TensorSignature, ...]
+
+    def in_half(self) -> GraphSignature:
+        """The same with caches of float16."""
+        inputs, outputs = (
+            tuple(replace(t, dtype="float16") if in_half(t.name) else t for t in tensors)
+            for tensors in (self.inputs, self.outputs)
+        )
+        return GraphSignature(inputs, outputs)
 
     def with_output(self, output: TensorSignature) -> GraphSignature:
         """The same with one more output behind the others."""
@@ -58,6 +80,37 @@ def decoder_signature(config: EncoderDecoderConfig, in_place: bool) -> GraphSign
             TensorSignature("candidate_ids", "int64", ("rows", "candidates")),
             TensorSignature("logits", "float32", ("rows", vocabulary)),
             *_layers(config, "present", "decoder", "rows", present, size),
+        ),
+    )
+
+
+def fixed_encoder_signature(config: EncoderDecoderConfig, shape: FixedShape) -> GraphSignature:
+    return GraphSignature(
+        (
+            TensorSignature("input_ids", "int32", (1, shape.source)),
+            TensorSignature("attention_mask", "int32", (1, shape.source)),
+        ),
+        tuple(_layers(config, "present", "encoder", 1, shape.source, config.head_size)),
+    )
+
+
+def fixed_decoder_signature(config: EncoderDecoderConfig, shape: FixedShape) -> GraphSignature:
+    rows, vocabulary, size = shape.rows, config.target_vocab_size, config.head_size
+    candidates = shape.candidates(vocabulary)
+    return GraphSignature(
+        (
+            TensorSignature("input_ids", "int32", (rows, 1)),
+            TensorSignature("past_lengths", "int32", (rows,)),
+            TensorSignature("encoder_attention_mask", "int32", (rows, shape.source)),
+            TensorSignature("logit_bias", "float32", (1, vocabulary)),
+            *_layers(config, "past_key_values", "decoder", rows, shape.target, size),
+            *_layers(config, "past_key_values", "encoder", rows, shape.source, size),
+        ),
+        (
+            TensorSignature("candidate_scores", "float32", (rows, candidates)),
+            TensorSignature("candidate_ids", "int64", (rows, candidates)),
+            TensorSignature("logits", "float32", (rows, vocabulary)),
+            *_layers(config, "present", "decoder", rows, shape.target, size),
         ),
     )
 

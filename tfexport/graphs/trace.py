@@ -17,8 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from tfexport.graphs.fixed import FixedDecoderGraph, FixedEncoderGraph
 from tfexport.graphs.modules import EncoderGraph, GrowingDecoderGraph, InPlaceDecoderGraph
-from tfexport.graphs.signature import GraphSignature, cache_head_size, decoder_signature, encoder_signature
+from tfexport.graphs.signature import (
+    FixedShape,
+    GraphSignature,
+    cache_head_size,
+    decoder_signature,
+    encoder_signature,
+    fixed_decoder_signature,
+    fixed_encoder_signature,
+)
 from tfexport_train.config import EncoderDecoderConfig
 from tfexport_train.model import EncoderDecoder
 
@@ -70,8 +79,27 @@ def trace_decoder(model: EncoderDecoder, in_place: bool, opset: int) -> ir.Model
     return trace_module(module, arguments, shapes, decoder_signature(config, in_place), opset)
 
 
+def trace_fixed(model: EncoderDecoder, shape: FixedShape, opset: int) -> dict[str, ir.Model]:
+    """The encoder and the decoder with numbers for shapes."""
+    config, rows = model.config, shape.rows
+    source, mask = (torch.ones(1, shape.source, dtype=torch.int32) for _ in range(2))  # one tensor would be one input
+    step = (
+        torch.ones(rows, 1, dtype=torch.int32),
+        torch.zeros(rows, dtype=torch.int32),
+        torch.ones(rows, shape.source, dtype=torch.int32),
+        torch.zeros(1, config.target_vocab_size),
+        _key_values(config, rows, shape.target, config.head_size),
+        _key_values(config, rows, shape.source, config.head_size),
+    )
+    encoder, decoder = fixed_encoder_signature(config, shape), fixed_decoder_signature(config, shape)
+    return {
+        "encoder": trace_module(FixedEncoderGraph(model, shape), (source, mask), None, encoder, opset),
+        "decoder": trace_module(FixedDecoderGraph(model, shape), step, None, decoder, opset),
+    }
+
+
 def trace_module(
-    module: nn.Module, arguments: tuple[Any, ...], shapes: dict[str, Any], signature: GraphSignature, opset: int
+    module: nn.Module, arguments: tuple[Any, ...], shapes: dict[str, Any] | None, signature: GraphSignature, opset: int
 ) -> ir.Model:
     """The forward pass of a module. arguments: examples, `shapes` their axes that vary, by the names of parameters."""
     with _eval_mode(module), torch.no_grad(), _quiet():

@@ -1,32 +1,83 @@
-"""One more output of the decoder: what the newest token of each row looks at in the source."""
+"""More outputs of the decoder: what the newest token of each row looks at in the source."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
+from tfexport.errors import ExportError
 from tfexport.graphs.signature import TensorSignature
 from tfexport.passes.match import add_initializer
+from tfexport_train.config import EncoderDecoderConfig
 
 ATTENTION_OUTPUT = "cross_attention"
 
 
-def attention_signature(heads: int) -> TensorSignature:
-    """float32 [R, H, S]; each row of S adds up to 1 over the real tokens."""
-    return TensorSignature(ATTENTION_OUTPUT, "float32", ("rows", heads, "source"))
+@dataclass(frozen=True)
+class AttentionChoice:
+    """Whose cross-attention the decoder gives; numbers count from 0."""
+
+    layers: tuple[int, ...] = ()  # of the decoder; none: the last, as `cross_attention`
+    heads: tuple[int, ...] = ()  # of each of these layers; none: all
+
+    def outputs(self, config: EncoderDecoderConfig) -> dict[int, str]:
+        """Layer to name of its output: with the layer's number in it where layers were chosen."""
+        if not self.layers:
+            return {config.num_decoder_layers - 1: ATTENTION_OUTPUT}
+        return {layer: f"{ATTENTION_OUTPUT}.{layer}" for layer in self.layers}
+
+    def check(self, config: EncoderDecoderConfig, wanted: bool) -> None:
+        """Raises ExportError for layers and heads that the model does not have, or for any without --with attention."""
+        if not wanted and (self.layers or self.heads):
+            raise ExportError("layers or heads of the attention were chosen, but not itself: add --with attention")
+        for name, chosen, count in (
+            ("layer", self.layers, config.num_decoder_layers),
+            ("head", self.heads, config.num_heads),
+        ):
+            if wrong := [number for number in chosen if not 0 <= number < count]:
+                raise ExportError(
+                    f"no decoder {name} {wrong[0]} to give the attention of; choose from 0 to {count - 1}"
+                )
+            if len(set(chosen)) != len(chosen):
+                raise ExportError(f"a {name} is given twice for the attention; give each once")
 
 
-def attention_output(decoder: ir.Model, heads: int) -> ir.Model:
-    """Gives out the weights of the last layer's cross-attention: the last softmax of the graph, [B, H, K, S]."""
-    graph = decoder.graph
-    softmax = [node for node in graph if node.op_type == "Softmax" and not node.domain][-1]
-    shape = add_initializer(graph, f"{ATTENTION_OUTPUT}.shape", np.array([0, heads, -1]))
-    by_beam = ir.node("Transpose", [softmax.outputs[0]], {"perm": [0, 2, 1, 3]})
-    flat = ir.node("Flatten", [by_beam.outputs[0]], {"axis": 2})
-    by_head = ir.node("Reshape", [flat.outputs[0], shape])
-    graph.insert_after(softmax, [by_beam, flat, by_head])
-    weights = by_head.outputs[0]
-    weights.name, weights.dtype = ATTENTION_OUTPUT, ir.DataType.FLOAT
-    weights.shape = ir.Shape(attention_signature(heads).shape)
-    graph.outputs.append(weights)
+def attention_signatures(config: EncoderDecoderConfig, choice: AttentionChoice) -> list[TensorSignature]:
+    """float32 [R, H, S] for each layer; each row of S adds up to 1 over the real tokens."""
+    shape = ("rows", len(choice.heads) or config.num_heads, "source")
+    return [TensorSignature(name, "float32", shape) for name in choice.outputs(config).values()]
+
+
+def attention_output(decoder: ir.Model, config: EncoderDecoderConfig, choice: AttentionChoice) -> ir.Model:
+    """Gives out the weights of cross-attentions, each the last softmax of its layer: [B, H, K, S] in the graph.
+
+    Raises ExportError where the graph has no softmax to give out.
+    """
+    softmaxes = [node for node in decoder.graph if node.op_type == "Softmax" and not node.domain]
+    layers = config.num_decoder_layers
+    if not softmaxes or len(softmaxes) % layers:
+        raise ExportError("--with attention needs attention written out; choose --opset 18 to 22")
+    of_layer = softmaxes[len(softmaxes) // layers - 1 :: len(softmaxes) // layers]
+    for layer, signature in zip(choice.outputs(config), attention_signatures(config, choice), strict=True):
+        _give_out(decoder.graph, of_layer[layer], signature, choice.heads)
     return decoder
+
+
+def _give_out(graph: ir.Graph, softmax: ir.Node, signature: TensorSignature, heads: Sequence[int]) -> None:
+    name = signature.name
+    by_beam = ir.node("Transpose", [softmax.outputs[0]], {"perm": [0, 2, 1, 3]})
+    nodes = [by_beam]
+    if heads:
+        chosen = add_initializer(graph, f"{name}.heads", np.array(heads))
+        nodes.append(ir.node("Gather", [nodes[-1].outputs[0], chosen], {"axis": 2}))
+    nodes.append(ir.node("Flatten", [nodes[-1].outputs[0]], {"axis": 2}))
+    shape = add_initializer(graph, f"{name}.shape", np.array([0, signature.shape[1], -1]))
+    by_head = ir.node("Reshape", [nodes[-1].outputs[0], shape])
+    nodes.append(by_head)
+    graph.insert_after(softmax, nodes)
+    weights = by_head.outputs[0]
+    weights.name, weights.dtype, weights.shape = name, ir.DataType.FLOAT, ir.Shape(signature.shape)
+    graph.outputs.append(weights)

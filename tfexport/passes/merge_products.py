@@ -60,11 +60,13 @@ def _merge(graph: ir.Graph, x: ir.Value, products: Sequence[_Product]) -> None:
     weights = [_array(p.weight) for p in products]
     weight = add_initializer(graph, name, np.concatenate(weights, axis=1))
     product = ir.node("MatMul", [x, weight])
+    product.outputs[0].type = first.result.type
     nodes = [product]
     if first.bias is not None:
         bias_name = f"{first.bias.name}.merged.{first.weight.name}"
         bias = add_initializer(graph, bias_name, np.concatenate([_array(p.bias) for p in products]))
         nodes.append(ir.node("Add", [product.outputs[0], bias]))
+        nodes[-1].outputs[0].type = first.result.type
     sizes = add_initializer(graph, f"{name}.sizes", np.array([w.shape[1] for w in weights]))
     split = ir.node("Split", [nodes[-1].outputs[0], sizes], {"axis": -1}, num_outputs=len(products))
     nodes.append(split)

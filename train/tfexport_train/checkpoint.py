@@ -17,8 +17,9 @@ from __future__ import annotations
 import pickle
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tfexport_runtime.tokenizer import TOKENIZER_KINDS, Tokenizer, load_tokenize
 from tfexport_train.atomic import replaced_when_complete as replaced_when_complete
 from tfexport_train.config import EncoderDecoderConfig
 from tfexport_train.errors import CheckpointError, ConfigError
+from tfexport_train.mapped_memory import LettingGo, mapped_spans
 from tfexport_train.model import EncoderDecoder
 
 FORMAT = "tfexport-checkpoint"
@@ -80,6 +82,7 @@ class Checkpoint:
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     """Writes atomically: an interrupted save leaves the old file or the new one."""
+    weights = {name: t.detach().cpu() for name, t in checkpoint.weights.items()}
     save_atomically(
         {
             "format": FORMAT,
@@ -88,9 +91,10 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
             "source": _to_dict(checkpoint.source),
             "target": _to_dict(checkpoint.target),
             "generation": dict(checkpoint.generation),
-            "weights": {name: t.detach().cpu() for name, t in checkpoint.weights.items()},
+            "weights": weights,
         },
         path,
+        weights.values(),
     )
 
 
@@ -143,10 +147,14 @@ def load_untrusted(path: Path, allowed: Sequence[Any] = (), mapped: bool = False
         raise CheckpointError(f"{path}: damaged or cut short: {_first_line(error)}") from error
 
 
-def save_atomically(content: object, path: Path) -> None:
-    """torch.save that leaves the old file or the new one. Raises CheckpointError, for a full disk for example."""
+def save_atomically(content: object, path: Path, mapped: Iterable[Tensor] = ()) -> None:
+    """torch.save that leaves the old file or the new one. Raises CheckpointError, for a full disk for example.
+
+    mapped: tensors of the content that may lie in a file, and then need not all be in memory at once.
+    """
+    spans = mapped_spans(mapped)
     try:
-        with replaced_when_complete(path) as temporary, open(temporary, "wb") as file:
+        with replaced_when_complete(path) as temporary, LettingGo(FileIO(temporary, "wb"), spans) as file:
             torch.save(content, file)
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError from the file's OSError
         cause = error if isinstance(error, OSError) else error.__context__ or error

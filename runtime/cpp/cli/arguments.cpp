@@ -53,10 +53,10 @@ Json parsed(const std::string& name, const std::string& value) {
     return number.is_number() || number.is_null() ? number : Json(value);
 }
 
-int thread_count(const std::string& value) {
+int whole_number(const std::string& option, const std::string& value) {
     const bool digits =
         !value.empty() && value.size() <= 4 && value.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits) throw OptionError("--threads takes a whole number, not " + value);
+    if (!digits) throw OptionError(option + " takes a whole number, not " + value);
     return std::stoi(value);
 }
 
@@ -99,10 +99,14 @@ private:
             arguments_.session.verify = false;
         else if (word == "--no-spinning")
             arguments_.session.spinning = false;
+        else if (word == "--no-prepacking")
+            arguments_.session.prepacking = false;
         else if (word == "--no-arena")
             arguments_.session.arena = false;
         else if (word == "--threads")
-            arguments_.session.threads = thread_count(value(word));
+            arguments_.session.threads = whole_number(word, value(word));
+        else if (word == "--parallel-batches")
+            arguments_.session.parallel_batches = whole_number(word, value(word));
         else if (word == "--prefixes")
             arguments_.prefixes = value(word);
         else
@@ -153,8 +157,10 @@ Translates standard input line by line to standard output.
   --scores                  print the score and a TAB before each text
   --json                    print one JSON object for each line
   --prefixes FILE           beginnings of the targets, one for each line
-  --threads N               of ONNX Runtime; 0 is one for each core that it may use
+  --threads N               of one batch; 0 is one for each core that it may use, shared by the batches
+  --parallel-batches N      batches that are translated at the same time, over one copy of the weights
   --no-spinning             let threads sleep between operators
+  --no-prepacking           keep the weights mapped from their file: loads at once, but runs slower
   --no-arena                give memory back after each step
   --no-verify               do not check the SHA-256 of the files
 

@@ -1,5 +1,8 @@
-# ONNX Runtime, nlohmann/json and SentencePiece. The first two are downloaded where they are not to be had.
+# Threads of the system, ONNX Runtime, nlohmann/json and SentencePiece. The next two are downloaded where they are not to be had.
 include(FetchContent)
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
 
 if(NOT TARGET onnxruntime::onnxruntime)
     if(NOT ONNXRUNTIME_ROOT)

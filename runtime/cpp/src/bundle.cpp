@@ -1,5 +1,6 @@
 #include "bundle.h"
 
+#include <algorithm>
 #include <set>
 #include <system_error>
 
@@ -16,11 +17,21 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMaxGraphBytes = std::int64_t{256} << 20;  // of an .onnx file: weights lie beside it
 constexpr std::int64_t kMaxTokenizerBytes = std::int64_t{1} << 30;
+constexpr std::size_t kShownNames = 6;  // of a long list of files, in an error message
 
 bool is_onnx(const std::string& name) {
     std::string ending = name.size() < 5 ? "" : name.substr(name.size() - 5);
     for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
     return ending == ".onnx";
+}
+
+/// Names for an error message, cut where there are many.
+std::string listed(const std::vector<std::string>& names) {
+    if (names.empty()) return "itself";
+    std::string text;
+    for (std::size_t i = 0; i < std::min(names.size(), kShownNames); ++i) text += (i > 0 ? ", " : "") + names[i];
+    if (names.size() > kShownNames) text += " and " + std::to_string(names.size() - kShownNames) + " more";
+    return text;
 }
 
 }  // namespace
@@ -59,11 +70,22 @@ Bytes Bundle::read(const std::string& file) const {
         throw BundleError(origin_ + ": holds no file " + shown(std::string_view(file)));
     const auto size = static_cast<std::uint64_t>(listed->second.bytes);
     Bytes bytes = files_->read(file, size + 1);
-    if (bytes.view.size() != size) {
-        throw BundleError(name(file) + ": changed since the bundle was opened; it had " + std::to_string(size) +
-                          " bytes");
-    }
+    if (bytes.view.size() != size) throw changed(file, size);
     return bytes;
+}
+
+Bytes Bundle::map(const std::string& file) const {
+    const auto listed = manifest_.files.find(file);
+    const std::optional<Place> there = place(file);
+    if (listed == manifest_.files.end() || !there || there->offset != 0) return read(file);
+    Bytes bytes = map_file(there->file);
+    const auto size = static_cast<std::uint64_t>(listed->second.bytes);
+    if (bytes.view.size() != size) throw changed(file, size);
+    return bytes;
+}
+
+BundleError Bundle::changed(const std::string& file, std::uint64_t size) const {
+    return BundleError(name(file) + ": changed since the bundle was opened; it had " + std::to_string(size) + " bytes");
 }
 
 Tokenizers Bundle::tokenizers() const {
@@ -103,7 +125,7 @@ void Bundle::check_listing() const {
     }
 }
 
-/// No graph reads a file other than the weights, wherever in it the tensor is.
+/// No ONNX graph reads a file other than the weights, wherever in it the tensor is.
 void Bundle::check_graphs() const {
     for (const auto& [file, info] : manifest_.files) {
         if (!is_onnx(file)) continue;
@@ -117,10 +139,10 @@ void Bundle::check_graphs() const {
         } catch (const BundleError& error) {
             throw BundleError(name(file) + ": " + error.what());
         }
-        locations.erase(manifest_.weights);
+        for (const std::string& weights : manifest_.weights) locations.erase(weights);
         if (!locations.empty()) {
             throw BundleError(name(file) + ": refused: reads " + shown(std::string_view(*locations.begin())) +
-                              ", not only " + manifest_.weights);
+                              ", not only " + listed(manifest_.weights));
         }
     }
 }

@@ -9,6 +9,7 @@
 
 #include "files.h"
 #include "manifest.h"
+#include "tfexport/errors.h"
 #include "tokenizer.h"
 
 namespace tfexport {
@@ -29,11 +30,15 @@ public:
 
     const Manifest& manifest() const { return manifest_; }
 
-    /// How errors call a file of it.
+    /// How errors call it, and a file of it.
+    const std::string& origin() const { return origin_; }
     std::string name(const std::string& file) const { return origin_ + "/" + file; }
 
     /// The content of a listed file; for a zip a view into it. Throws BundleError.
     Bytes read(const std::string& file) const;
+
+    /// The same, mapped from disk where it lies there.
+    Bytes map(const std::string& file) const;
 
     /// Where a listed file lies on disk; nothing for a bundle in memory.
     std::optional<Place> place(const std::string& file) const { return files_->place(file); }
@@ -44,6 +49,7 @@ public:
 private:
     Bundle(std::unique_ptr<Files> files, std::string origin, bool verify);
 
+    BundleError changed(const std::string& file, std::uint64_t size) const;
     void check_listing() const;
     void check_graphs() const;
     void check_digests() const;

@@ -64,12 +64,15 @@ tfexport::SessionOptions session_options(const char* json) {
     tfexport::SessionOptions options;
     if (json == nullptr) return options;
     tfexport::Problems problems;
-    std::int64_t threads = 0;
+    std::int64_t threads = options.threads;
+    std::int64_t parallel_batches = options.parallel_batches;
     try {
         const tfexport::Json values = tfexport::parse_json(json, "session");
         tfexport::ObjectReader reader(values, "", problems, tfexport::ObjectReader::Missing::allowed);
         reader.integer("threads", threads, 0, 4096);
+        reader.integer("parallel_batches", parallel_batches, 1, 4096);
         reader.boolean("spinning", options.spinning);
+        reader.boolean("prepacking", options.prepacking);
         reader.boolean("arena", options.arena);
         reader.boolean("verify", options.verify);
         reader.finish();
@@ -78,6 +81,7 @@ tfexport::SessionOptions session_options(const char* json) {
     }
     if (!problems.empty()) throw tfexport::OptionError("session: " + tfexport::joined(problems));
     options.threads = static_cast<int>(threads);
+    options.parallel_batches = static_cast<int>(parallel_batches);
     return options;
 }
 

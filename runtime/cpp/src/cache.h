@@ -1,4 +1,4 @@
-// The decoder's memory of every row, in its two forms. See SPEC.md, "Cache".
+// The decoder's memory of every row, in its three forms. See SPEC.md, "Cache".
 //
 // Letters: B sentences, K beams, R = B*K rows, S source length, P used length, C capacity, H heads, D head size, L
 // layers.
@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "files.h"
 #include "manifest.h"
+#include "manifest_rules.h"
 #include "step_model.h"
 
 namespace tfexport {
@@ -19,7 +21,9 @@ namespace tfexport {
 /// Both graphs and what they are fed with.
 struct Graphs {
     ModelInfo shape;
+    FixedShape fixed;  // used in that form only
     std::int64_t pad_id;
+    std::vector<Bytes> held;  // what the sessions read from as long as they live
     Ort::Session encoder;
     Ort::Session decoder;
     // Keys and values by turns, 2L of each.
@@ -59,6 +63,9 @@ std::unique_ptr<DecoderState> start_in_place(Graphs& graphs, const std::vector<I
 
 /// For graphs of standard operators: the cache goes in and comes out one token longer.
 std::unique_ptr<DecoderState> start_growing(Graphs& graphs, const std::vector<Ids>& sources, std::size_t beam_size);
+
+/// For graphs whose every shape is a number: sentences are encoded one by one, and the rows are run in chunks.
+std::unique_ptr<DecoderState> start_fixed(Graphs& graphs, const std::vector<Ids>& sources, std::size_t beam_size);
 
 /// A tensor over memory that someone else owns.
 Ort::Value tensor_view(void* data, std::size_t bytes, const std::vector<std::int64_t>& shape,

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <vector>
 
 #include "protobuf.h"
@@ -83,7 +85,26 @@ std::string moved_offset(std::string_view offset, std::uint64_t shift) {
     return std::to_string(std::stoull(std::string(offset)) + shift);
 }
 
-std::string moved(std::string_view bytes, Message message, const std::string& location, std::uint64_t shift) {
+using Shifts = std::map<std::string, std::uint64_t, std::less<>>;
+
+/// By how much the data of a tensor moves; 0 where the tensor holds it.
+std::uint64_t shift_of(std::string_view tensor, const Shifts& shifts) {
+    std::uint64_t shift = 0;
+    for (std::size_t position = 0; position < tensor.size();) {
+        const Field field = read_field(tensor, position, tensor.size());
+        position = field.end;
+        if (field.number != kExternalData) continue;
+        const Entry entry = read_entry(field.content);
+        if (entry.key != "location") continue;
+        const auto known = shifts.find(entry.value);
+        if (known == shifts.end()) throw BundleError("not an ONNX graph: external data that has no place");
+        shift = known->second;
+    }
+    return shift;
+}
+
+std::string moved(std::string_view bytes, Message message, const std::string& into, const Shifts& shifts) {
+    const std::uint64_t shift = message == Message::tensor ? shift_of(bytes, shifts) : 0;
     std::string out;
     bool external = false;
     bool has_offset = false;
@@ -93,7 +114,7 @@ std::string moved(std::string_view bytes, Message message, const std::string& lo
         if (child == Message::none) {
             out += bytes.substr(position, field.end - position);
         } else if (child != Message::entry) {
-            append_field(out, field.number, moved(field.content, child, location, shift));
+            append_field(out, field.number, moved(field.content, child, into, shifts));
         } else {
             const Entry entry = read_entry(field.content);
             const bool is_location = entry.key == "location";
@@ -101,7 +122,7 @@ std::string moved(std::string_view bytes, Message message, const std::string& lo
             external = external || is_location;
             has_offset = has_offset || is_offset;
             append_field(out, field.number,
-                         entry_bytes(entry.key, is_location ? location
+                         entry_bytes(entry.key, is_location ? into
                                                 : is_offset ? moved_offset(entry.value, shift)
                                                             : std::string(entry.value)));
         }
@@ -145,8 +166,8 @@ std::set<std::string> external_locations(std::string_view model) {
     return found;
 }
 
-std::string with_moved_data(std::string_view model, const std::string& location, std::uint64_t shift) {
-    return moved(model, Message::model, location, shift);
+std::string with_moved_data(std::string_view model, const std::string& into, const Shifts& shifts) {
+    return moved(model, Message::model, into, shifts);
 }
 
 }  // namespace tfexport

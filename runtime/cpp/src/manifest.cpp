@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "manifest_rules.h"
 #include "options.h"
 #include "strict_json.h"
 #include "tfexport/errors.h"
@@ -24,17 +25,10 @@ bool all_of(std::string_view text, const char* also, bool capitals = true) {
     });
 }
 
-bool is_graph_name(std::string_view name) {
-    return is_file_name(name) && name.size() > 5 && name.substr(name.size() - 5) == ".onnx";
-}
+bool is_role(std::string_view name) { return name == "encoder" || name == "decoder" || name == "search"; }
 bool is_package_name(std::string_view name) { return !name.empty() && name.size() <= 64 && all_of(name, "._-"); }
 bool is_precision(std::string_view text) { return all_of(text, "_-", false); }
 bool is_sha256(std::string_view text) { return text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
-
-std::string lower(std::string text) {
-    for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-    return text;
-}
 
 void check_format(const Json& values, const std::string& origin) {
     const auto format = values.is_object() ? values.find("format") : values.end();
@@ -94,23 +88,39 @@ void read_tensors(ObjectReader& graph, const char* name, std::vector<TensorInfo>
         reader.list("shape", 0, 16, [&](const Json& axis, const std::string& at) {
             read_axis(axis, at, problems);
             tensor.shape.push_back(axis.is_number_integer() ? axis.get<std::int64_t>() : -1);
+            if (tensor.open_axis.empty() && tensor.shape.back() <= 0) tensor.open_axis = shown(axis);
         });
         reader.finish();
         tensors.push_back(std::move(tensor));
     });
 }
 
-void read_graph(ObjectReader& graphs, const char* name, GraphInfo& graph, Problems& problems) {
-    graphs.object(name, [&](ObjectReader& reader) {
-        reader.text("file", graph.file, 1, 128, is_graph_name);
-        read_tensors(reader, "inputs", graph.inputs, problems);
-        read_tensors(reader, "outputs", graph.outputs, problems);
+void read_graphs(ObjectReader& reader, Manifest& m, Problems& problems) {
+    if (reader.has("graph_format")) {
+        reader.choice("graph_format", m.graph_format,
+                      {"onnx", "ort", "single", "torchscript", "torch-export", "aoti", "executorch"});
+    }
+    reader.mapping("graphs", 1, 2, is_role, [&](const std::string& name, const Json& value, const std::string& where) {
+        GraphInfo& graph = m.graphs[name];
+        ObjectReader members(value, where, problems);
+        members.text("file", graph.file, 1, 128, is_graph_name);
+        read_tensors(members, "inputs", graph.inputs, problems);
+        read_tensors(members, "outputs", graph.outputs, problems);
+        members.finish();
     });
+    reader.list("weights", 0, 256, [&](const Json& item, const std::string& where) {
+        const bool fine = item.is_string() && is_file_name(item.get_ref<const std::string&>());
+        if (!fine) problems.push_back(where + " must be a plain file name, not " + shown(item));
+        m.weights.push_back(fine ? item.get<std::string>() : "");
+    });
+    std::string form;
+    reader.object("cache", [&](ObjectReader& cache) { cache.choice("form", form, {"in_place", "growing", "fixed"}); });
+    m.cache = form == "in_place" ? CacheForm::in_place : form == "fixed" ? CacheForm::fixed : CacheForm::growing;
 }
 
 void read_requirements(ObjectReader& reader, std::string& onnxruntime, Problems& problems) {
-    reader.text("onnxruntime", onnxruntime, 1, 64);
-    reader.list("domains", 1, 64, [&](const Json& item, const std::string& where) {
+    reader.text("onnxruntime", onnxruntime, 0, 256);
+    reader.list("domains", 0, 64, [&](const Json& item, const std::string& where) {
         if (!item.is_string() || item.get_ref<const std::string&>().size() > 1024) {
             problems.push_back(where + " must be a short string, not " + shown(item));
         }
@@ -140,58 +150,13 @@ void read_descriptions(ObjectReader& reader, Problems& problems) {
     std::int64_t number = 0;
     reader.text("precision", text, 1, 32, is_precision);
     reader.choice("operators", text, {"ort", "portable"});
-    reader.integer("opset", number, 1, 1000);
-    reader.integer("ir_version", number, 1, 1000);
+    reader.integer("opset", number, 0, 1000);
+    reader.integer("ir_version", number, 0, 1000);
     if (reader.has("digest")) reader.text("digest", text, 64, 64, is_sha256);
     if (reader.has("parity"))
         reader.mapping(
             "parity", 0, SIZE_MAX, [](std::string_view) { return true; },
             [](const std::string&, const Json&, const std::string&) {});
-}
-
-Problems contradictions(const Manifest& m) {
-    Problems problems;
-    std::set<std::string> names;
-    for (const auto& [name, info] : m.files) names.insert(lower(name));
-    if (names.count(kManifestName) > 0) problems.emplace_back("files: bundle.json cannot list itself");
-    if (names.size() != m.files.size()) problems.emplace_back("files: two names differ only in upper and lower case");
-    const std::pair<const char*, const std::string&> roles[] = {
-        {"source.tokenizer.file", m.source.file},
-        {"target.tokenizer.file", m.target.file},
-        {"graphs.encoder.file", m.encoder.file},
-        {"graphs.decoder.file", m.decoder.file},
-        {"weights", m.weights},
-    };
-    for (const auto& [role, name] : roles) {
-        if (m.files.count(name) == 0) problems.push_back(std::string(role) + " " + name + " is not listed in files");
-    }
-    if (m.source.file == m.target.file && m.source.kind != m.target.kind) {
-        problems.emplace_back("source and target give one tokenizer file two kinds");
-    }
-    const auto check_ids = [&](const char* side, const TextInfo& text, std::int64_t size) {
-        const std::pair<const char*, std::int64_t> ids[] = {
-            {"pad_id", text.pad_id}, {"start_id", text.start_id}, {"eos_id", text.eos_id}, {"unk_id", text.unk_id}};
-        for (const auto& [name, id] : ids) {
-            if (id < size) continue;
-            problems.push_back(std::string(side) + "." + name + " " + std::to_string(id) +
-                               " is outside the vocabulary of " + std::to_string(size));
-        }
-    };
-    check_ids("source", m.source, m.model.source_vocab_size);
-    check_ids("target", m.target, m.model.target_vocab_size);
-    const auto check_list = [&](const char* name, const Ids& ids, std::int64_t size) {
-        if (std::all_of(ids.begin(), ids.end(), [&](std::int64_t id) { return id < size; })) return;
-        problems.push_back(std::string(name) + " holds ids outside the vocabulary of " + std::to_string(size));
-    };
-    check_list("source.prefix_ids", m.source.prefix_ids, m.model.source_vocab_size);
-    check_list("source.suffix_ids", m.source.suffix_ids, m.model.source_vocab_size);
-    check_list("target.prefix_ids", m.target.prefix_ids, m.model.target_vocab_size);
-    check_list("target.never_generated", m.target.never_generated, m.model.target_vocab_size);
-    const Ids& never = m.target.never_generated;
-    if (std::find(never.begin(), never.end(), m.target.eos_id) != never.end()) {
-        problems.emplace_back("target.never_generated holds eos_id, so nothing could end");
-    }
-    return problems;
 }
 
 void read_members(ObjectReader& reader, Manifest& m, Problems& problems) {
@@ -213,15 +178,7 @@ void read_members(ObjectReader& reader, Manifest& m, Problems& problems) {
         target.integers("never_generated", m.target.never_generated, kMaxIds);
         if (target.has("prefix_ids")) target.integers("prefix_ids", m.target.prefix_ids, kMaxIds);
     });
-    reader.object("graphs", [&](ObjectReader& graphs) {
-        read_graph(graphs, "encoder", m.encoder, problems);
-        read_graph(graphs, "decoder", m.decoder, problems);
-    });
-    reader.text("weights", m.weights, 1, 128, is_file_name);
-    reader.object("cache", [&](ObjectReader& cache) {
-        cache.choice("form", text, {"in_place", "growing"});
-        m.in_place = text == "in_place";
-    });
+    read_graphs(reader, m, problems);
     reader.object("requirements", [&](ObjectReader& needs) { read_requirements(needs, m.onnxruntime, problems); });
     read_files(reader, m.files, problems);
     if (reader.has("generation")) {
@@ -234,7 +191,9 @@ void read_members(ObjectReader& reader, Manifest& m, Problems& problems) {
 
 /// Features of a head in the self-attention cache, from the decoder's inputs.
 std::int64_t cache_head_size(const Manifest& m) {
-    for (const TensorInfo& input : m.decoder.inputs) {
+    const auto decoder = m.graphs.find("decoder");
+    if (decoder == m.graphs.end()) return m.model.head_size;
+    for (const TensorInfo& input : decoder->second.inputs) {
         if (input.name == "past_key_values.0.decoder.key" && input.shape.size() == 4 && input.shape[3] > 0)
             return input.shape[3];
     }

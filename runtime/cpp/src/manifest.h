@@ -22,9 +22,10 @@ struct TensorInfo {
     std::string name;
     std::string type;
     std::vector<std::int64_t> shape;  // -1 where the size varies
+    std::string open_axis;            // the first one that varies or is 0, for people; empty if there is none
 };
 
-/// One ONNX file and what goes in and out of it, in the order of the graph.
+/// One graph, the file that holds it, and what goes in and out of it, in its order.
 struct GraphInfo {
     std::string file;
     std::vector<TensorInfo> inputs;
@@ -65,6 +66,11 @@ struct TargetInfo : TextInfo {
     Ids prefix_ids;       // what the decoder reads behind the start token; in no hypothesis
 };
 
+/// How the decoder remembers earlier steps. in_place: buffers of fixed capacity and a used length a row. growing: each
+/// step returns longer tensors. fixed: every shape is a number, and the graph returns the buffers with one position
+/// written.
+enum class CacheForm { in_place, growing, fixed };
+
 /// Size and digest of a file of the bundle.
 struct FileInfo {
     std::string sha256;
@@ -76,11 +82,11 @@ struct Manifest {
     ModelInfo model;
     SourceInfo source;
     TargetInfo target;
-    GraphInfo encoder;
-    GraphInfo decoder;
-    std::string weights;                    // external data of both graphs
-    bool in_place = false;                  // the form of the cache; else growing
-    std::string onnxruntime;                // the lowest version that runs the graphs
+    std::string graph_format = "onnx";        // of the graphs' files; decides which engine runs them
+    std::map<std::string, GraphInfo> graphs;  // `encoder` and `decoder`, or `search` alone
+    std::vector<std::string> weights;         // external data of the graphs; none: inside them
+    CacheForm cache = CacheForm::growing;
+    std::string onnxruntime;                // the lowest version that runs the graphs; empty: another engine runs them
     std::map<std::string, FileInfo> files;  // every file but bundle.json itself
     TranslationOptions generation;          // the defaults of the runtime with those of this bundle laid over
 

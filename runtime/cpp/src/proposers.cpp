@@ -51,10 +51,7 @@ public:
         ids_.clear();
         for (std::size_t r = 0; r < tokens.size(); ++r) {
             const auto& bias = below(*live[r * live.size() / tokens.size()]) ? without_eos_ : open_;
-            std::vector<float> log_probs = copied(logits[r]);
-            std::transform(log_probs.begin(), log_probs.end(), bias.begin(), log_probs.begin(), std::plus<>());
-            log_softmax(log_probs);
-            append_best(log_probs, count_, best_, ids_);
+            append_best_of_logits(logits[r], bias, count_, best_, ids_);
         }
         return candidates(count_);
     }
@@ -185,6 +182,14 @@ void append_best(const std::vector<float>& log_probs, std::size_t count, std::ve
         best.push_back(log_probs[static_cast<std::size_t>(id)]);
         ids.push_back(id);
     }
+}
+
+void append_best_of_logits(const float* logits, const std::vector<float>& bias, std::size_t count,
+                           std::vector<float>& best, Ids& ids) {
+    std::vector<float> log_probs(bias.size());
+    std::transform(bias.begin(), bias.end(), logits, log_probs.begin(), std::plus<>());
+    log_softmax(log_probs);
+    append_best(log_probs, count, best, ids);
 }
 
 }  // namespace tfexport

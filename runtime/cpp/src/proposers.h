@@ -29,4 +29,8 @@ std::int64_t draw_token(const std::vector<float>& logits, const TranslationOptio
 /// Appends the `count` best of a row [V], best first; of equals the lower id. NaN comes first, so that it is found.
 void append_best(const std::vector<float>& log_probs, std::size_t count, std::vector<float>& best, Ids& ids);
 
+/// The same of log-softmax(logits + bias), both [V].
+void append_best_of_logits(const float* logits, const std::vector<float>& bias, std::size_t count,
+                           std::vector<float>& best, Ids& ids);
+
 }  // namespace tfexport

@@ -1,8 +1,12 @@
 #include "session.h"
 
 #include <onnxruntime_session_options_config_keys.h>
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <thread>
 
 #include "cache.h"
@@ -41,10 +45,12 @@ std::string first_line(const char* text) { return std::string(text, std::strcspn
 Ort::SessionOptions settings(const SessionOptions& options) {
     Ort::SessionOptions settings;
     const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    settings.SetIntraOpNumThreads(options.threads > 0 ? options.threads : cores);
+    settings.SetIntraOpNumThreads(options.threads > 0 ? options.threads
+                                                      : std::max(1, cores / options.parallel_batches));
     settings.SetInterOpNumThreads(1);
     settings.SetLogSeverityLevel(ORT_LOGGING_LEVEL_FATAL);
-    settings.AddConfigEntry("session.intra_op.allow_spinning", options.spinning ? "1" : "0");
+    settings.AddConfigEntry(kOrtSessionOptionsConfigAllowIntraOpSpinning, options.spinning ? "1" : "0");
+    settings.AddConfigEntry(kOrtSessionOptionsConfigDisablePrepacking, options.prepacking ? "0" : "1");
     // Long enough to wait for the next step, short enough not to stand in the way of the other graph's threads.
     settings.AddConfigEntry("session.intra_op.spin_duration_us", "1000");
     // Add and LayerNormalization take half the time of SkipLayerNormalization.
@@ -55,37 +61,81 @@ Ort::SessionOptions settings(const SessionOptions& options) {
 
 std::basic_string<ORTCHAR_T> native(const std::string& name) { return {name.begin(), name.end()}; }
 
+/// Where the weights lie in the file on disk that holds all of the bundle; empty if there is none, or where a place
+/// does not fit the alignment of the tensors.
+std::map<std::string, std::uint64_t, std::less<>> weights_in_zip(const Bundle& bundle) {
+    std::map<std::string, std::uint64_t, std::less<>> shifts;
+    for (const std::string& name : bundle.manifest().weights) {
+        const std::optional<Place> place = bundle.place(name);
+        if (!place || place->offset % kAlignment != 0) return {};
+        shifts[name] = place->offset;
+    }
+    return shifts;
+}
+
 /// A graph whose weights lie inside of a zip on disk: pointed to their place there, so that they are mapped.
-Ort::Session open_in_zip(std::string_view graph, const Place& weights, Ort::SessionOptions& chosen) {
-    const std::filesystem::path folder = std::filesystem::absolute(weights.file).parent_path();
+Ort::Session open_in_zip(std::string_view graph, const std::filesystem::path& zip,
+                         const std::map<std::string, std::uint64_t, std::less<>>& shifts, Ort::SessionOptions& chosen) {
+    const std::filesystem::path folder = std::filesystem::absolute(zip).parent_path();
     chosen.AddConfigEntry(kOrtSessionOptionsModelExternalInitializersFileFolderPath, folder.u8string().c_str());
-    const std::string moved = with_moved_data(graph, weights.file.filename().u8string(), weights.offset);
+    const std::string moved = with_moved_data(graph, zip.filename().u8string(), shifts);
     return {environment(), moved.data(), moved.size(), chosen};
 }
 
 /// A graph whose weights lie in memory; the engine copies them once.
 Ort::Session open_in_memory(std::string_view graph, const Bundle& bundle, Ort::SessionOptions& chosen) {
-    const std::string& name = bundle.manifest().weights;
-    const std::string_view weights = bundle.read(name).view;
-    chosen.AddExternalInitializersFromFilesInMemory({native(name)}, {const_cast<char*>(weights.data())},
-                                                    {weights.size()});
+    std::vector<std::basic_string<ORTCHAR_T>> names;
+    std::vector<Bytes> owners;
+    std::vector<char*> contents;
+    std::vector<std::size_t> sizes;
+    for (const std::string& name : bundle.manifest().weights) {
+        owners.push_back(bundle.read(name));
+        names.push_back(native(name));
+        contents.push_back(const_cast<char*>(owners.back().view.data()));
+        sizes.push_back(owners.back().view.size());
+    }
+    if (!names.empty()) chosen.AddExternalInitializersFromFilesInMemory(names, contents, sizes);
     return {environment(), graph.data(), graph.size(), chosen};
 }
 
-Ort::Session open_anywhere(const Bundle& bundle, const std::string& file, Ort::SessionOptions& chosen) {
-    const std::optional<Place> graph = bundle.place(file);
-    const std::optional<Place> weights = bundle.place(bundle.manifest().weights);
-    if (graph && graph->offset == 0) return {environment(), graph->file.c_str(), chosen};
-    const Bytes bytes = bundle.read(file);
-    const bool aligned = weights && weights->offset % kAlignment == 0;
-    return aligned ? open_in_zip(bytes.view, *weights, chosen) : open_in_memory(bytes.view, bundle, chosen);
+/// A graph in ONNX Runtime's own format, which holds its weights: used where it lies, if that fits the alignment of the
+/// tensors. The bytes must then live as long as the session.
+Ort::Session open_ort_format(std::string_view graph, Ort::SessionOptions& chosen) {
+    if (reinterpret_cast<std::uintptr_t>(graph.data()) % kAlignment == 0) {
+        chosen.AddConfigEntry(kOrtSessionOptionsConfigUseORTModelBytesDirectly, "1");
+        chosen.AddConfigEntry(kOrtSessionOptionsConfigUseORTModelBytesForInitializers, "1");
+    }
+    return {environment(), graph.data(), graph.size(), chosen};
 }
 
-Ort::Session open_graph(const Bundle& bundle, const std::string& file, Ort::SessionOptions chosen) {
+/// `held` gets what the session reads from as long as it lives.
+Ort::Session open_anywhere(const Bundle& bundle, const std::string& file, Ort::SessionOptions& chosen,
+                           std::vector<Bytes>& held) {
+    if (bundle.manifest().graph_format == "ort") {
+        held.push_back(bundle.map(file));
+        return open_ort_format(held.back().view, chosen);
+    }
+    const std::optional<Place> graph = bundle.place(file);
+    if (graph && graph->offset == 0) return {environment(), graph->file.c_str(), chosen};
+    const Bytes bytes = bundle.read(file);
+    const auto shifts = weights_in_zip(bundle);
+    return shifts.empty() ? open_in_memory(bytes.view, bundle, chosen)
+                          : open_in_zip(bytes.view, graph->file, shifts, chosen);
+}
+
+Ort::Session open_graph(const Bundle& bundle, const char* role, const SessionOptions& options,
+                        std::vector<Bytes>& held) {
+    const std::string& file = bundle.manifest().graphs.at(role).file;
+    Ort::SessionOptions chosen = settings(options);
     try {
-        Ort::Session session = open_anywhere(bundle, file, chosen);
+        Ort::Session session = open_anywhere(bundle, file, chosen, held);
+        if (!options.prepacking) return session;
         // The engine has copied most of the weights into the order that its kernels want.
-        if (const auto weights = bundle.place(bundle.manifest().weights)) release_pages(weights->file);
+        std::vector<std::string> read = bundle.manifest().weights;
+        read.push_back(file);
+        for (const std::string& name : read) {
+            if (const auto place = bundle.place(name)) release_pages(place->file);
+        }
         return session;
     } catch (const Ort::Exception& error) {
         throw BundleError(bundle.name(file) + ": ONNX Runtime " + onnxruntime_version() +
@@ -136,12 +186,13 @@ std::vector<std::string> layer_names(const char* direction, const char* attentio
 class OnnxModel final : public StepModel {
 public:
     OnnxModel(const Bundle& bundle, const SessionOptions& options)
-        : in_place_(bundle.manifest().in_place), graphs_(open_graphs(bundle, options)) {}
+        : form_(bundle.manifest().cache), graphs_(open_graphs(bundle, options)) {}
 
     std::unique_ptr<DecoderState> start(const std::vector<Ids>& sources, std::size_t beam_size) const override try {
-        auto state =
-            in_place_ ? start_in_place(graphs_, sources, beam_size) : start_growing(graphs_, sources, beam_size);
-        return std::make_unique<GuardedState>(std::move(state));
+        const auto start = form_ == CacheForm::in_place ? start_in_place
+                           : form_ == CacheForm::fixed  ? start_fixed
+                                                        : start_growing;
+        return std::make_unique<GuardedState>(start(graphs_, sources, beam_size));
     } catch (const Ort::Exception& error) {
         throw failed_run(error);
     }
@@ -150,12 +201,16 @@ private:
     static Graphs open_graphs(const Bundle& bundle, const SessionOptions& options) {
         const Manifest& m = bundle.manifest();
         const std::int64_t layers = m.model.num_decoder_layers;
+        const FixedShape fixed = m.cache == CacheForm::fixed ? fixed_shape(m) : FixedShape{};
+        std::vector<Bytes> held;
         // The larger graph first, and its pages given back before the other comes: the least memory at the highest
         // point.
-        Ort::Session decoder = open_graph(bundle, m.decoder.file, settings(options));
-        Ort::Session encoder = open_graph(bundle, m.encoder.file, settings(options));
+        Ort::Session decoder = open_graph(bundle, "decoder", options, held);
+        Ort::Session encoder = open_graph(bundle, "encoder", options, held);
         return {m.model,
+                fixed,
                 m.source.pad_id,
+                std::move(held),
                 std::move(encoder),
                 std::move(decoder),
                 layer_names("present", "encoder", layers),
@@ -164,7 +219,7 @@ private:
                 layer_names("past_key_values", "decoder", layers)};
     }
 
-    bool in_place_;
+    CacheForm form_;
     mutable Graphs graphs_;  // running a session is safe from any thread, though not const
 };
 
@@ -172,6 +227,12 @@ private:
 
 std::unique_ptr<StepModel> open_model(const Bundle& bundle, const SessionOptions& options) {
     if (options.threads < 0) throw OptionError("threads must not be negative");
+    if (options.parallel_batches < 1) throw OptionError("parallel_batches must be at least 1");
+    const std::string& format = bundle.manifest().graph_format;
+    if (format != "onnx" && format != "ort") {
+        throw BundleError(bundle.origin() + ": of format " + format +
+                          ", which another engine runs: see the README.md in it");
+    }
     require_engine();
     return std::make_unique<OnnxModel>(bundle, options);
 }

@@ -1,7 +1,12 @@
 #include "translation.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <functional>
 #include <map>
+#include <thread>
 
 #include "hypothesis.h"
 #include "options.h"
@@ -70,6 +75,30 @@ Hypothesis in_words(const Decoded& decoded, const Tokenizer& tokenizer) {
     return h;
 }
 
+/// Does work 0 to count-1 in order, `threads` of it at the same time. Throws what the first of it throws, and leaves
+/// out what has not begun by then.
+void in_parallel(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& work) {
+    std::atomic<std::size_t> next{0};
+    std::vector<std::exception_ptr> failures(count);
+    const auto run = [&] {
+        for (std::size_t i = next++; i < count; i = next++) {
+            try {
+                work(i);
+            } catch (...) {
+                failures[i] = std::current_exception();
+                next = count;
+            }
+        }
+    };
+    std::vector<std::thread> others;
+    for (std::size_t i = 1; i < std::min(count, threads); ++i) others.emplace_back(run);
+    run();
+    for (std::thread& other : others) other.join();
+    for (const std::exception_ptr& failure : failures) {
+        if (failure) std::rethrow_exception(failure);
+    }
+}
+
 }  // namespace
 
 Ids Vocabulary::encode(std::string_view text) const {
@@ -80,7 +109,7 @@ Ids Vocabulary::encode(std::string_view text) const {
 
 std::vector<Translation> translate(const StepModel& model, const Vocabularies& vocabularies, const Target& target,
                                    const std::vector<std::string>& texts, const TranslationOptions& options,
-                                   const std::vector<std::string>& prefixes) {
+                                   const std::vector<std::string>& prefixes, std::size_t parallel_batches) {
     if (!prefixes.empty() && prefixes.size() != texts.size()) {
         throw OptionError(std::to_string(prefixes.size()) + " prefixes for " + std::to_string(texts.size()) + " texts");
     }
@@ -101,12 +130,17 @@ std::vector<Translation> translate(const StepModel& model, const Vocabularies& v
         check_room(request, options, target);
     }
     std::map<std::pair<std::size_t, std::size_t>, std::vector<Decoded>> found;  // by text and sample
-    for (const std::vector<Request>& batch : batches(std::move(requests), options)) {
-        std::vector<std::vector<Decoded>> decoded = search(model, batch, options, target);
-        for (std::size_t i = 0; i < batch.size(); ++i) found[{batch[i].index, batch[i].sample}] = std::move(decoded[i]);
+    const auto planned = batches(std::move(requests), options, parallel_batches);
+    std::vector<std::vector<std::vector<Decoded>>> decoded(planned.size());
+    in_parallel(planned.size(), parallel_batches,
+                [&](std::size_t batch) { decoded[batch] = search(model, planned[batch], options, target); });
+    for (std::size_t batch = 0; batch < planned.size(); ++batch) {
+        for (std::size_t i = 0; i < planned[batch].size(); ++i) {
+            found[{planned[batch][i].index, planned[batch][i].sample}] = std::move(decoded[batch][i]);
+        }
     }
-    for (const auto& [place, decoded] : found) {
-        for (const Decoded& d : decoded) {
+    for (const auto& [place, hypotheses] : found) {
+        for (const Decoded& d : hypotheses) {
             translations[place.first].hypotheses.push_back(in_words(d, *vocabularies.target.tokenizer));
         }
     }
@@ -117,7 +151,15 @@ std::vector<Translation> translate(const StepModel& model, const Vocabularies& v
     return translations;
 }
 
-std::vector<std::vector<Request>> batches(std::vector<Request> requests, const TranslationOptions& options) {
+std::vector<std::vector<Request>> batches(std::vector<Request> requests, const TranslationOptions& options,
+                                          std::size_t parallel) {
+    auto limit = static_cast<double>(options.max_batch_tokens);
+    if (parallel > 1) {
+        double total = 0;
+        for (const Request& request : requests) total += static_cast<double>(request.source.size());
+        limit =
+            std::min(limit, std::ceil(total * static_cast<double>(options.beam_size) / static_cast<double>(parallel)));
+    }
     std::stable_sort(requests.begin(), requests.end(),
                      [](const Request& a, const Request& b) { return a.source.size() > b.source.size(); });
     std::vector<std::vector<Request>> all;
@@ -126,7 +168,7 @@ std::vector<std::vector<Request>> batches(std::vector<Request> requests, const T
         const double rows =
             first ? 0 : static_cast<double>(all.back().size() + 1) * static_cast<double>(options.beam_size);
         const double tokens = first ? 0 : rows * static_cast<double>(all.back().front().source.size());
-        if (first || tokens > static_cast<double>(options.max_batch_tokens)) all.emplace_back();
+        if (first || tokens > limit) all.emplace_back();
         all.back().push_back(std::move(request));
     }
     return all;

@@ -32,13 +32,15 @@ struct Vocabularies {
     std::size_t max_source_length = 0;
 };
 
-/// See Translator::translate.
+/// See Translator::translate. parallel_batches: how many are translated at the same time.
 std::vector<Translation> translate(const StepModel& model, const Vocabularies& vocabularies, const Target& target,
                                    const std::vector<std::string>& texts, const TranslationOptions& options,
-                                   const std::vector<std::string>& prefixes);
+                                   const std::vector<std::string>& prefixes, std::size_t parallel_batches = 1);
 
 /// Requests of similar length together, the longest first, so that the largest buffers are asked for once;
-/// `max_batch_tokens` source tokens at most, beams counted.
-std::vector<std::vector<Request>> batches(std::vector<Request> requests, const TranslationOptions& options);
+/// `max_batch_tokens` source tokens at most, beams counted. Where `parallel` batches run at the same time, there are
+/// that many if there are requests for them.
+std::vector<std::vector<Request>> batches(std::vector<Request> requests, const TranslationOptions& options,
+                                          std::size_t parallel = 1);
 
 }  // namespace tfexport

@@ -32,12 +32,14 @@ struct Translator::Parts {
         : bundle(std::move(opened)),
           vocabularies(read_vocabularies(bundle)),
           target(bundle.manifest().search_target()),
-          model(open_model(bundle, options)) {}
+          model(open_model(bundle, options)),
+          parallel_batches(static_cast<std::size_t>(options.parallel_batches)) {}
 
     Bundle bundle;
     Vocabularies vocabularies;
     Target target;
     std::unique_ptr<StepModel> model;
+    std::size_t parallel_batches;
 };
 
 Translator::Translator(const std::filesystem::path& path, const SessionOptions& options)
@@ -52,7 +54,8 @@ Translator::~Translator() = default;
 
 std::vector<Translation> Translator::translate(const std::vector<std::string>& texts, const TranslationOptions& options,
                                                const std::vector<std::string>& prefixes) const {
-    return tfexport::translate(*parts_->model, parts_->vocabularies, parts_->target, texts, options, prefixes);
+    return tfexport::translate(*parts_->model, parts_->vocabularies, parts_->target, texts, options, prefixes,
+                               parts_->parallel_batches);
 }
 
 std::vector<Translation> Translator::translate(const std::vector<std::string>& texts) const {

@@ -90,6 +90,10 @@ class Bundle:
         """Raises BundleError if the weights are not those that the manifest describes."""
         _check_digests(self, self.manifest.weights)
 
+    def check_graphs(self) -> None:
+        """As check_weights, of the graphs' files: for a format whose loading runs code, however the bundle was read."""
+        _check_digests(self, {graph.file for graph in self.manifest.graphs.values()})
+
     def source_tokenizer(self) -> Tokenizer:
         """Raises BundleError if it is damaged."""
         source = self.manifest.source

@@ -25,7 +25,7 @@ class Memory:
 
     def select(self, sentences: IntArray) -> Memory:
         """Only these sentences, in this order. The arrays are moved within, and cut."""
-        if np.array_equal(sentences, np.arange(len(self.mask))):
+        if _in_order(sentences, len(self.mask)):
             return self
         return Memory([_moved(a, sentences) for a in self.cross], _moved(self.mask, sentences))
 
@@ -73,7 +73,7 @@ class InPlaceCache:
     def select(self, rows: IntArray) -> InPlaceCache:
         """Copies as few rows as it can, and of them only what is used."""
         before = len(self.lengths)
-        if np.array_equal(rows, np.arange(before)):
+        if _in_order(rows, before):
             return self
         beams = before // len(self.memory.mask)
         sources = self.places[rows]
@@ -126,11 +126,16 @@ class GrowingCache:
         return cls(memory, [nothing] * (2 * layers), np.zeros(rows, np.int32))
 
     def select(self, rows: IntArray) -> GrowingCache:
-        if np.array_equal(rows, np.arange(len(self.lengths))):
+        if _in_order(rows, len(self.lengths)):
             return self
         beams = len(self.lengths) // len(self.memory.mask)
         memory = self.memory.select(rows[::beams] // beams)
         return GrowingCache(memory, [np.ascontiguousarray(a[rows]) for a in self.layers], self.lengths[rows])
+
+
+def _in_order(indices: IntArray, count: int) -> bool:
+    """Whether they are 0, 1, ... count - 1, so that nothing moves."""
+    return len(indices) == count and bool((indices == np.arange(count)).all())
 
 
 def _moved(array: Array, order: IntArray) -> Array:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from tfexport_runtime.cache import Array, GrowingCache, Memory
 from tfexport_runtime.errors import BundleError
@@ -37,11 +38,7 @@ class GraphPair:
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Memory:
         """Pads B sources to the longest and runs the encoder graph."""
-        ids = np.full((len(sources), max(map(len, sources))), self._pad_id, np.int64)
-        mask = np.zeros(ids.shape, np.int32)
-        for row, source in enumerate(sources):
-            ids[row, : len(source)] = source
-            mask[row, : len(source)] = 1
+        ids, mask = padded(sources, self._pad_id)
         outputs = [name.format("present") for name in self._cross_names]
         return Memory(self._encoder.run(outputs, {"input_ids": ids, "attention_mask": mask}), mask)
 
@@ -86,10 +83,20 @@ class GrowingModel(GraphPair):
         return outputs[: len(wanted)], longer
 
 
+def padded(sources: Sequence[Sequence[int]], pad_id: int) -> tuple[IntArray, npt.NDArray[np.int32]]:
+    """Ids and mask of B sources, [B, S] of the longest."""
+    ids = np.full((len(sources), max(map(len, sources))), pad_id, np.int64)
+    mask = np.zeros(ids.shape, np.int32)
+    for row, source in enumerate(sources):
+        ids[row, : len(source)] = source
+        mask[row, : len(source)] = 1
+    return ids, mask
+
+
 def cache_head(manifest: Manifest) -> tuple[int, int]:
     """Heads and head size of the self-attention cache: the graph may pad the model's head size."""
     for tensor in manifest.graphs["decoder"].inputs:
         match tensor:
-            case TensorInfo(name="past_key_values.0.decoder.key", shape=(_, int(heads), _, int(size))):
+            case TensorInfo(name="past_key_values.0.decoder.key", shape=(*_, int(heads), _, int(size))):
                 return heads, size
     raise BundleError("decoder graph: no input past_key_values.0.decoder.key of shape [rows, heads, length, size]")

@@ -279,5 +279,26 @@ def _contradictions(m: Manifest) -> Iterator[str]:
     ):
         if any(i >= size for i in held):
             yield f"{name} holds ids outside the vocabulary of {size}"
+    if m.cache.form == "fixed":
+        yield from _not_fixed(m)
     if m.target.eos_id in m.target.never_generated:
         yield "target.never_generated holds eos_id, so nothing could end"
+
+
+def _not_fixed(m: Manifest) -> Iterator[str]:
+    """What contradicts the form of the cache whose every shape is a number."""
+    for graph, info in m.graphs.items():
+        for tensor in (*info.inputs, *info.outputs):
+            if wrong := [axis for axis in tensor.shape if isinstance(axis, str) or axis == 0]:
+                yield (
+                    f"cache.form is fixed, so every axis is a number above 0, "
+                    f"but {tensor.name} of the {graph} has {shown(wrong[0])}"
+                )
+    for graph, name, axis, longest in (
+        ("encoder", "input_ids", 1, "max_source_length"),
+        ("decoder", "past_key_values.0.decoder.key", 2, "max_target_length"),
+    ):
+        shapes = [t.shape for t in m.graphs[graph].inputs if t.name == name] if graph in m.graphs else []
+        wanted = getattr(m.model, longest)
+        if any(len(shape) > axis and isinstance(shape[axis], int) and shape[axis] != wanted for shape in shapes):
+            yield f"model.{longest} is {wanted}, but {name} of the {graph} has another length in its shape"

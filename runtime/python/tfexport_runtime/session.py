@@ -12,14 +12,16 @@ import numpy as np
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.cache import Array, InPlaceCache
 from tfexport_runtime.errors import BundleError, OptionError, UnavailableError
+from tfexport_runtime.fixed_model import FixedModel
 from tfexport_runtime.graph_pair import GraphPair, GrowingModel
 from tfexport_runtime.manifest import Manifest
+from tfexport_runtime.search_graph import SearchGraph
 from tfexport_runtime.step_model import Candidates, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import onnxruntime
 
-_READ = ("onnx", "ort")
+_READ = ("onnx", "ort", "single")
 
 FIRST_CAPACITY = 32  # tokens that a new in-place cache holds before it is doubled
 
@@ -36,7 +38,7 @@ class SessionOptions:
     profile: str | None = None  # where ONNX Runtime's profiles begin; a graph's is written when the translator is gone
 
 
-def open_model(bundle: Bundle, options: SessionOptions) -> InPlaceModel | GrowingModel:
+def open_model(bundle: Bundle, options: SessionOptions) -> InPlaceModel | GrowingModel | FixedModel | SearchGraph:
     """Raises OptionError, BundleError for graphs that do not load, UnavailableError for what is missing here."""
     if options.parallel_batches < 1 or (options.threads is not None and options.threads < 1):
         raise OptionError("threads and parallel_batches must be at least 1")
@@ -45,8 +47,13 @@ def open_model(bundle: Bundle, options: SessionOptions) -> InPlaceModel | Growin
         raise BundleError(
             f"{bundle.origin}: of format {manifest.graph_format}, which another engine runs: see the README.md in it"
         )
+    if manifest.graph_format == "single":
+        return SearchGraph(_session(bundle, "search", options), manifest.source.pad_id)
+    encoder, decoder = (_session(bundle, graph, options) for graph in ("encoder", "decoder"))
+    if manifest.cache.form == "fixed":
+        return FixedModel(manifest, encoder, decoder)
     model = InPlaceModel if manifest.cache.form == "in_place" else GrowingModel
-    return model(manifest, _session(bundle, "encoder", options), _session(bundle, "decoder", options))
+    return model(manifest, encoder, decoder)
 
 
 class InPlaceModel(GraphPair):
@@ -115,11 +122,13 @@ class InPlaceModel(GraphPair):
         outputs: dict[str, Array] = {"candidate_scores": bound.scores, "candidate_ids": bound.ids}
         for i, name in enumerate(self._self_names):
             inputs[name.format("past_key_values")] = outputs[name.format("present")] = cache.layer(i)
+        arrays = {id(array): array for array in [*inputs.values(), *outputs.values()]}
+        values = {key: onnxruntime.OrtValue.ortvalue_from_numpy(array) for key, array in arrays.items()}
+        bound.arrays = [*arrays.values()]
         for name, array in inputs.items():
-            bound.binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-        bound.arrays = [*inputs.values(), *outputs.values()]
+            bound.binding.bind_ortvalue_input(name, values[id(array)])
         for name, array in outputs.items():
-            bound.binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+            bound.binding.bind_ortvalue_output(name, values[id(array)])
         bound.binding.bind_output("logits")
         bound.logits_place = len(outputs)
         return bound

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from tfexport_runtime.errors import InputError, OptionError, TruncationWarning
 from tfexport_runtime.hypothesis import Decoded, FinishReason, length_limit
 from tfexport_runtime.options import TranslationOptions, check_options
-from tfexport_runtime.search import search
-from tfexport_runtime.step_model import Request, StepModel, Target
+from tfexport_runtime.search import Model, search
+from tfexport_runtime.step_model import Request, Target
 from tfexport_runtime.tokenizer import Tokenizer
 
 
@@ -64,7 +63,7 @@ class Vocabularies:
 
 
 def translate(
-    model: StepModel[Any],
+    model: Model,
     vocabularies: Vocabularies,
     target: Target,
     texts: Sequence[str],

@@ -9,8 +9,8 @@ from typing import Any
 
 from tfexport_runtime.bundle import Bundle, read_bundle
 from tfexport_runtime.options import TranslationOptions
+from tfexport_runtime.search import Model
 from tfexport_runtime.session import SessionOptions, open_model
-from tfexport_runtime.step_model import StepModel
 from tfexport_runtime.translation import Translation, Vocabularies, translate
 
 
@@ -25,7 +25,7 @@ class Translator:
         path: str | Path,
         session_options: SessionOptions | None = None,
         verify: bool = True,
-        engine: Callable[[Bundle, SessionOptions], StepModel[Any]] = open_model,
+        engine: Callable[[Bundle, SessionOptions], Model] = open_model,
     ) -> None:
         """verify=False skips the hashes of the files, which cost a read of the whole bundle.
 

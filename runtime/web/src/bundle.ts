@@ -2,7 +2,7 @@
 
 import { BundleError } from "./errors.js";
 import { externalLocations } from "./external_data.js";
-import { MANIFEST_NAME, readManifest, type FileInfo, type Manifest, type TokenizerInfo } from "./manifest.js";
+import { graphFormat, MANIFEST_NAME, readManifest, type FileInfo, type Manifest, type TokenizerInfo } from "./manifest.js";
 import { checkSeal } from "./seal.js";
 import { sha256 } from "./sha256.js";
 import { BoundedTokenizer, loadTokenizer, type Tokenizer } from "./tokenizer.js";
@@ -55,8 +55,7 @@ export class Bundle {
 
   /** Lets go of graphs and weights, which an engine has copied. */
   forgetGraphs(): void {
-    const { encoder, decoder } = this.manifest.graphs;
-    for (const name of [encoder.file, decoder.file, this.manifest.weights]) this.data.delete(name);
+    for (const name of graphFiles(this.manifest)) this.data.delete(name);
   }
 
   sourceTokenizer(): Tokenizer {
@@ -97,15 +96,15 @@ export async function openBundle(files: BundleFiles, options: BundleOptions = {}
   const manifest = readManifest(text, place);
   if (options.verify ?? true) await checkSeal(text, place);
   checkListing(manifest, files);
+  checkFormat(manifest, files.origin);
   const data = await readNeeded(manifest, files, options);
   checkGraphs(manifest, data, files.origin);
   return new Bundle(manifest, files, data);
 }
 
 async function readNeeded(manifest: Manifest, files: BundleFiles, options: BundleOptions) {
-  const { source, target, graphs, weights } = manifest;
-  const roles = [source.tokenizer.file, target.tokenizer.file, graphs.encoder.file, graphs.decoder.file, weights];
-  const names = [...new Set(roles)];
+  const { source, target } = manifest;
+  const names = [...new Set([source.tokenizer.file, target.tokenizer.file, ...graphFiles(manifest)])];
   const total = names.reduce((sum, name) => sum + manifest.files[name]!.bytes, 0);
   const data = new Map<string, Uint8Array>();
   let before = 0;
@@ -141,18 +140,32 @@ function checkListing(manifest: Manifest, { names, origin }: BundleFiles): void 
   if (foreign.length > 0) throw new BundleError(`${origin}: ${listed(foreign)} not part of the bundle; move it elsewhere`);
 }
 
-/** No graph reads a file other than the weights, wherever in it the tensor is. */
+/** Before anything large is fetched. */
+function checkFormat(manifest: Manifest, origin: string): void {
+  const format = graphFormat(manifest);
+  if (format === "onnx" || format === "ort") return;
+  throw new BundleError(`${origin}: of format ${format}, which another engine runs: see the README.md in it`);
+}
+
+/** No ONNX graph reads a file other than the weights, wherever in it the tensor is. */
 function checkGraphs(manifest: Manifest, data: Map<string, Uint8Array>, origin: string): void {
   for (const { file } of Object.values(manifest.graphs)) {
+    if (!file.endsWith(".onnx")) continue;
     const graph = data.get(file)!;
     if (graph.length > MAX_GRAPH_BYTES) {
       throw new BundleError(`${origin}/${file}: has ${graph.length} bytes, a graph may have at most ${MAX_GRAPH_BYTES}`);
     }
-    const foreign = [...named(`${origin}/${file}`, () => externalLocations(graph))].filter((f) => f !== manifest.weights);
+    const locations = named(`${origin}/${file}`, () => externalLocations(graph));
+    const foreign = [...locations].filter((location) => !manifest.weights.includes(location));
     if (foreign.length > 0) {
-      throw new BundleError(`${origin}/${file}: refused: reads ${listed(foreign)}, not only ${manifest.weights}`);
+      const allowed = listed(manifest.weights) || "itself";
+      throw new BundleError(`${origin}/${file}: refused: reads ${listed(foreign)}, not only ${allowed}`);
     }
   }
+}
+
+function graphFiles({ graphs, weights }: Manifest): string[] {
+  return [...Object.values(graphs).map(({ file }) => file), ...weights];
 }
 
 /** Runs `read`; a BundleError of it gets the place in front. */

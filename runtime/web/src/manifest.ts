@@ -2,6 +2,7 @@
 
 import { BundleError, OptionError } from "./errors.js";
 import { checkOptions, DEFAULT_OPTIONS, LENGTH_PENALTIES, withChanges, type TranslationOptions } from "./options.js";
+import { contradictions } from "./manifest_rules.js";
 import { anything, either, flag, list, number, object, oneOf, orNull, record, text, whole } from "./schema.js";
 import { isObject, raiseAll, shown, type Check } from "./schema.js";
 import type { Target } from "./step_model.js";
@@ -19,7 +20,7 @@ export interface TokenizerInfo {
   readonly file: string;
 }
 
-interface SpecialIds {
+export interface SpecialIds {
   readonly tokenizer: TokenizerInfo;
   readonly pad_id: number;
   readonly start_id: number;
@@ -33,6 +34,27 @@ export interface TensorInfo {
   readonly shape: readonly (number | string)[]; // a number is fixed, a name is a size that varies
 }
 
+/** The ending of the graphs' files in each format. */
+export const GRAPH_SUFFIXES = {
+  onnx: ".onnx",
+  ort: ".ort",
+  single: ".onnx",
+  torchscript: ".pt",
+  "torch-export": ".pt2",
+  aoti: ".pt2",
+  executorch: ".pte",
+} as const;
+
+export type GraphFormat = keyof typeof GRAPH_SUFFIXES;
+
+/**
+ * How the decoder remembers earlier steps. `in_place`: buffers of fixed capacity and a used length a row. `growing`:
+ * each step returns longer tensors. `fixed`: every shape is a number, and the graph returns the buffers with one position
+ * written.
+ */
+export type CacheForm = "in_place" | "growing" | "fixed";
+
+/** One graph, the file that holds it, and what goes in and out of it, in its order. */
 export interface GraphInfo {
   readonly file: string;
   readonly inputs: readonly TensorInfo[];
@@ -72,9 +94,10 @@ export interface Manifest {
     readonly never_generated: readonly number[];
     readonly prefix_ids?: readonly number[]; // behind the start token, in no result
   };
-  readonly graphs: { readonly encoder: GraphInfo; readonly decoder: GraphInfo };
-  readonly weights: string; // external data of both graphs
-  readonly cache: { readonly form: "in_place" | "growing" };
+  readonly graphs: Readonly<Record<string, GraphInfo>>; // `encoder` and `decoder`, or `search` alone
+  readonly graph_format?: GraphFormat; // of the graphs' files; decides which engine runs them; onnx if it is missing
+  readonly weights: readonly string[]; // external data of the graphs; none: inside them
+  readonly cache: { readonly form: CacheForm };
   readonly precision: string;
   readonly operators: "ort" | "portable";
   readonly requirements: { readonly onnxruntime: string; readonly domains: readonly string[] };
@@ -91,6 +114,7 @@ const depth = whole(1, 1024);
 const tokenId = whole(0, 2 ** 31 - 1);
 const tokenIds = list(tokenId, 0, 2 ** 20);
 const version = text(1, 64);
+const graphName = text(1, 128, /[A-Za-z0-9_][A-Za-z0-9._-]{0,122}\.(onnx|ort|pt|pt2|pte)/);
 const anyWhole = whole(-(2 ** 63), 2 ** 64);
 
 const tensor = object({
@@ -99,7 +123,7 @@ const tensor = object({
   shape: list(either(whole(0, 2 ** 31 - 1), text(1, 256)), 0, 16),
 });
 const graph = object({
-  file: text(1, 128, /[A-Za-z0-9_][A-Za-z0-9._-]{0,122}\.onnx/),
+  file: graphName,
   inputs: list(tensor, 1, 8192),
   outputs: list(tensor, 1, 8192),
 });
@@ -158,14 +182,14 @@ const MANIFEST = object(
     }),
     source: object({ ...side, add_bos: flag, add_eos: flag }, { prefix_ids: tokenIds, suffix_ids: tokenIds }),
     target: object({ ...side, never_generated: tokenIds }, { prefix_ids: tokenIds }),
-    graphs: object({ encoder: graph, decoder: graph }),
-    weights: fileName,
-    cache: object({ form: oneOf("in_place", "growing") }),
+    graphs: record(graph, 1, 2, /encoder|decoder|search/),
+    weights: list(fileName, 0, 256),
+    cache: object({ form: oneOf("in_place", "growing", "fixed") }),
     precision: text(1, 32, /[a-z0-9_-]+/),
     operators: oneOf("ort", "portable"),
-    opset: whole(1, 1000),
-    ir_version: whole(1, 1000),
-    requirements: object({ onnxruntime: version, domains: list(text(0, 256), 1, 64) }),
+    opset: whole(0, 1000),
+    ir_version: whole(0, 1000),
+    requirements: object({ onnxruntime: text(0, 256), domains: list(text(0, 256), 0, 64) }),
     files: record(
       object({ sha256: text(64, 64, /[0-9a-f]{64}/), bytes: whole(0, 2 ** 48) }),
       1,
@@ -173,7 +197,12 @@ const MANIFEST = object(
       FILE_NAME,
     ),
   },
-  { generation: object({}, GENERATION), parity: record(anything, 0, 2 ** 20), digest: text(64, 64, /[0-9a-f]{64}/) },
+  {
+    generation: object({}, GENERATION),
+    graph_format: oneOf(...Object.keys(GRAPH_SUFFIXES)),
+    parity: record(anything, 0, 2 ** 20),
+    digest: text(64, 64, /[0-9a-f]{64}/),
+  },
 );
 
 /** `origin` names the file in errors. Throws BundleError, with every problem at once. */
@@ -215,12 +244,16 @@ export function searchTarget({ target, model }: Manifest): Target {
 
 /** Heads and head size of the self-attention cache: the graph may pad the head size of the model. */
 export function cacheHead({ graphs }: Manifest, origin: string): [number, number] {
-  const shape = graphs.decoder.inputs.find(({ name }) => name === "past_key_values.0.decoder.key")?.shape ?? [];
+  const shape = graphs["decoder"]!.inputs.find(({ name }) => name === "past_key_values.0.decoder.key")?.shape ?? [];
   const [, heads, , size] = shape;
   if (shape.length === 4 && typeof heads === "number" && typeof size === "number") return [heads, size];
   throw new BundleError(
     `${origin}: decoder graph: no input past_key_values.0.decoder.key of shape [rows, heads, length, size]`,
   );
+}
+
+export function graphFormat({ graph_format }: Manifest): GraphFormat {
+  return graph_format ?? "onnx";
 }
 
 export function isFileName(name: string): boolean {
@@ -241,58 +274,4 @@ function checkFormat(values: unknown, origin: string): void {
         "upgrade it: npm install @tfexport/runtime@latest",
     );
   }
-}
-
-function contradictions(m: Manifest): string[] {
-  const names = Object.keys(m.files).map((name) => name.toLowerCase());
-  const roles = {
-    "source.tokenizer.file": m.source.tokenizer.file,
-    "target.tokenizer.file": m.target.tokenizer.file,
-    "graphs.encoder.file": m.graphs.encoder.file,
-    "graphs.decoder.file": m.graphs.decoder.file,
-    weights: m.weights,
-  };
-  const { source, target } = m;
-  const rules: [boolean, string][] = [
-    [!names.includes(MANIFEST_NAME), `files: ${MANIFEST_NAME} cannot list itself`],
-    [new Set(names).size === names.length, "files: two names differ only in upper and lower case"],
-    ...Object.entries(roles).map(([role, name]): [boolean, string] => [
-      Object.hasOwn(m.files, name),
-      `${role} ${name} is not listed in files`,
-    ]),
-    [
-      source.tokenizer.file !== target.tokenizer.file || source.tokenizer.kind === target.tokenizer.kind,
-      "source and target give one tokenizer file two kinds",
-    ],
-    ...idRules("source", source, m.model.source_vocab_size),
-    ...idRules("target", target, m.model.target_vocab_size),
-    [
-      target.never_generated.every((id) => id < m.model.target_vocab_size),
-      `target.never_generated holds ids outside the vocabulary of ${m.model.target_vocab_size}`,
-    ],
-    ...listRules("source", ["prefix_ids", "suffix_ids"], source, m.model.source_vocab_size),
-    ...listRules("target", ["prefix_ids"], target, m.model.target_vocab_size),
-    [!target.never_generated.includes(target.eos_id), "target.never_generated holds eos_id, so nothing could end"],
-  ];
-  return rules.filter(([fine]) => !fine).map(([, problem]) => problem);
-}
-
-function idRules(name: string, ids: SpecialIds, size: number): [boolean, string][] {
-  return (["pad_id", "start_id", "eos_id", "unk_id"] as const).map((key) => [
-    ids[key] < size,
-    `${name}.${key} ${ids[key]} is outside the vocabulary of ${size}`,
-  ]);
-}
-
-/** Lists of ids that may be missing. */
-function listRules<K extends string>(
-  name: string,
-  keys: readonly K[],
-  side: { readonly [key in K]?: readonly number[] },
-  size: number,
-): [boolean, string][] {
-  return keys.map((key) => [
-    (side[key] ?? []).every((id) => id < size),
-    `${name}.${key} holds ids outside the vocabulary of ${size}`,
-  ]);
 }

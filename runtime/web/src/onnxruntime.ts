@@ -28,7 +28,7 @@ async function load(ort: Ort, graph: Graph, settings: OrtSettings): Promise<ort.
   const options: ort.InferenceSession.SessionOptions = { logSeverityLevel: 3, ...settings.session };
   try {
     if (settings.opensPaths && graph.path !== undefined) return await ort.InferenceSession.create(graph.path, options);
-    const externalData = [{ path: graph.weights.file, data: graph.weights.data }];
+    const externalData = graph.weights.map(({ file, data }) => ({ path: file, data }));
     return await ort.InferenceSession.create(graph.model, { ...options, externalData });
   } catch (error) {
     const reason = (error instanceof Error ? error.message : String(error)).split("\n")[0];

@@ -23,9 +23,9 @@ export function makeProposer<C extends StepCache<C>>(
   return new GraphCandidates(model, options, target);
 }
 
-/** 2K: even if K of them end with `eos`, K live on. */
+/** K + 1 of each row: without `eos`, K live on. */
 function candidateCount(options: TranslationOptions, target: Target): number {
-  return Math.min(2 * options.beam_size, target.vocab_size);
+  return Math.min(options.beam_size + 1, target.vocab_size);
 }
 
 /** What no row may generate now: with and without `eos`. */
@@ -46,7 +46,7 @@ class CommonBiases {
   }
 }
 
-/** The fast way: the graph ranks the tokens, and only 2K a row leave it. */
+/** The fast way: the graph ranks the tokens, and only K + 1 a row leave it. */
 class GraphCandidates<C extends StepCache<C>> implements Proposer<C> {
   private readonly count: number;
   private readonly biases: CommonBiases;

@@ -2,21 +2,21 @@
 
 import type { Bundle } from "./bundle.js";
 import { Cache, type Memory } from "./cache.js";
-import { cacheHead } from "./manifest.js";
-import type { Attention, Candidates, StepModel } from "./step_model.js";
-import { ARRAYS, type Tensor, type TensorData, type TensorMemory } from "./tensors.js";
-
-const ATTENTION = "cross_attention"; // float32 [R, heads, S]
+import { FixedModel } from "./fixed_model.js";
+import { GraphPair } from "./graph_pair.js";
+import { cacheHead, type GraphInfo } from "./manifest.js";
+import type { Candidates, StepCache, StepModel } from "./step_model.js";
+import type { Tensor, TensorMemory } from "./tensors.js";
 
 // Tokens that the in-place form has room for at first. It doubles where a step writes in place; an engine that copies
 // all of it in and out of every step gets this much more each time, close to what is used.
 const CAPACITY = 16;
 
-/** A graph to load, with the file that its weights are in. */
+/** A graph to load, with the files that its weights are in. */
 export interface Graph {
   readonly file: string;
   readonly model: Uint8Array;
-  readonly weights: { readonly file: string; readonly data: Uint8Array };
+  readonly weights: readonly { readonly file: string; readonly data: Uint8Array }[];
   readonly path: string | undefined; // of the graph on disk, the weights beside it
   readonly made_for: string; // lowest version of ONNX Runtime
 }
@@ -41,51 +41,39 @@ export interface Backend {
   open(graph: Graph): Promise<Session>;
 }
 
+/** The memory of any form. */
+interface AnyCache extends StepCache<AnyCache> {}
+
+/** Both graphs of a bundle, whatever the form of its cache. */
+export type BundleModel = GraphPair & StepModel<AnyCache>;
+
 /** Throws BundleError for graphs that do not load. The bundle's graphs and weights are let go of. */
-export async function openModel(bundle: Bundle, backend: Backend): Promise<Model> {
-  const { graphs, weights, requirements } = bundle.manifest;
-  const load = ({ file }: { file: string }) =>
+export async function openModel(bundle: Bundle, backend: Backend): Promise<BundleModel> {
+  const { graphs, weights, requirements, cache } = bundle.manifest;
+  const load = ({ file }: GraphInfo) =>
     backend.open({
       file: `${bundle.origin}/${file}`,
       model: bundle.bytes(file),
-      weights: { file: weights, data: bundle.bytes(weights) },
+      weights: weights.map((name) => ({ file: name, data: bundle.bytes(name) })),
       path: bundle.files.path?.(file),
       made_for: requirements.onnxruntime,
     });
-  const encoder = await load(graphs.encoder);
-  const decoder = await load(graphs.decoder);
+  const encoder = await load(graphs["encoder"]!);
+  const decoder = await load(graphs["decoder"]!);
   bundle.forgetGraphs();
-  return new Model(bundle, encoder, decoder, backend);
+  const model = cache.form === "fixed" ? FixedModel : Model;
+  return new model(bundle, encoder, decoder, backend);
 }
 
-export class Model implements StepModel<Cache> {
-  /** Whether steps are asked for what they look at; only where the graph gives it. */
-  watchesAttention = false;
-  attention: Attention = null;
-  readonly hasAttention: boolean;
-  private readonly shape;
+/** The forms whose tensors grow with what they hold. */
+class Model extends GraphPair implements StepModel<Cache> {
   private readonly cacheHead: readonly [number, number];
-  private readonly padId: number;
   private readonly inPlace: boolean;
-  private readonly noBias: Float32Array;
-  private readonly crossNames: readonly string[];
-  private readonly selfNames: readonly string[];
 
-  constructor(
-    { manifest, origin }: Bundle,
-    private readonly encoder: Session,
-    private readonly decoder: Session,
-    private readonly backend: Pick<Backend, "writesInPlace" | "memory">,
-  ) {
-    this.shape = manifest.model;
-    this.hasAttention = manifest.graphs.decoder.outputs.some(({ name }) => name === ATTENTION);
-    this.cacheHead = cacheHead(manifest, origin);
-    this.padId = manifest.source.pad_id;
-    this.inPlace = manifest.cache.form === "in_place";
-    this.noBias = new Float32Array(this.shape.target_vocab_size);
-    const layers = [...Array(this.shape.num_decoder_layers).keys()];
-    this.crossNames = layers.flatMap((i) => [`${i}.encoder.key`, `${i}.encoder.value`]);
-    this.selfNames = layers.flatMap((i) => [`${i}.decoder.key`, `${i}.decoder.value`]);
+  constructor(bundle: Bundle, encoder: Session, decoder: Session, backend: Pick<Backend, "writesInPlace" | "memory">) {
+    super(bundle, encoder, decoder, backend);
+    this.cacheHead = cacheHead(bundle.manifest, bundle.origin);
+    this.inPlace = bundle.manifest.cache.form === "in_place";
   }
 
   async start(sources: readonly (readonly number[])[], beamSize: number): Promise<Cache> {
@@ -106,11 +94,6 @@ export class Model implements StepModel<Cache> {
   async stepLogits(tokens: readonly number[], cache: Cache): Promise<[Float32Array, Cache]> {
     const [outputs, longer] = await this.run(["logits"], tokens, cache, this.noBias, 1);
     return [this.taken(outputs["logits"]!) as Float32Array, longer];
-  }
-
-  async release(): Promise<void> {
-    await this.encoder.release();
-    await this.decoder.release();
   }
 
   /** Pads B sources to the longest and runs the encoder graph. */
@@ -148,16 +131,14 @@ export class Model implements StepModel<Cache> {
     };
     if (this.inPlace) inputs["total_length"] = { type: "int32", data: Int32Array.of(cache.used + 1), dims: [1] };
     const outputs: Record<string, Tensor | null> = Object.fromEntries(wanted.map((name) => [name, null]));
-    const attends = this.watchesAttention && this.hasAttention;
-    if (attends) outputs[ATTENTION] = null;
     for (const [i, name] of this.crossNames.entries()) inputs[`past_key_values.${name}`] = cache.memory.cross[i]!;
     const writesInPlace = this.inPlace && this.backend.writesInPlace;
     for (const [i, name] of this.selfNames.entries()) {
       inputs[`past_key_values.${name}`] = cache.layers[i]!;
       outputs[`present.${name}`] = writesInPlace ? cache.layers[i]! : null;
     }
-    const found = await this.decoder.run(inputs, outputs);
-    this.attention = attends ? this.meanOverHeads(found[ATTENTION]!) : null;
+    const [found, attention] = await this.decode(inputs, outputs);
+    this.attention = attention;
     const layers = writesInPlace ? cache.layers : this.selfNames.map((name) => found[`present.${name}`]!);
     return [found, cache.advance(layers)];
   }
@@ -165,24 +146,5 @@ export class Model implements StepModel<Cache> {
   private widen(cache: Cache): void {
     const more = this.backend.writesInPlace ? cache.capacity : CAPACITY;
     cache.widen(Math.min(cache.capacity + more, this.shape.max_target_length));
-  }
-
-  /** [R, heads, S] -> [R, S] */
-  private meanOverHeads(tensor: Tensor): Float32Array {
-    const [rows, heads, width] = tensor.dims as [number, number, number];
-    const weights = this.taken(tensor) as Float32Array;
-    const mean = new Float32Array(rows * width);
-    for (let i = 0; i < weights.length; i++) {
-      mean[Math.floor(i / (heads * width)) * width + (i % width)]! += weights[i]! / heads;
-    }
-    return mean;
-  }
-
-  /** The content of a tensor that is not needed any more. */
-  private taken(tensor: Tensor): TensorData {
-    const { data } = tensor;
-    const own = this.backend.memory === ARRAYS ? data : data.slice();
-    this.backend.memory.free(tensor);
-    return own;
   }
 }

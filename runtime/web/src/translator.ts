@@ -3,7 +3,7 @@
 import { openBundle, type Bundle, type BundleOptions } from "./bundle.js";
 import { defaultOptions, searchTarget, type Manifest } from "./manifest.js";
 import { withChanges, type Hooks, type TranslationOptions } from "./options.js";
-import { openModel, type Backend, type Model } from "./session.js";
+import { openModel, type Backend, type BundleModel } from "./session.js";
 import { bundleFiles, type BundleSource } from "./sources.js";
 import { translate, type Prefix, type Translation, type Vocabularies } from "./translation.js";
 
@@ -23,7 +23,7 @@ export class Translator {
 
   private constructor(
     bundle: Bundle,
-    private readonly model: Model,
+    private readonly model: BundleModel,
     /** The engine, for people. */
     readonly backend: string,
   ) {

@@ -171,7 +171,7 @@ async function load(module: WasmModule, { file, model, weights, made_for }: Grap
   const options = module._OrtCreateSessionOptions(
     ...([ALL_OPTIMIZATIONS, arena, patterns, SEQUENTIAL, profiling, 0, 0, ERRORS_ONLY, 0, 0] as const),
   );
-  module.mountExternalData(weights.file, weights.data);
+  for (const { file: name, data } of weights) module.mountExternalData(name, data);
   try {
     const session = await module._OrtCreateSession(place, model.length, options);
     check(module, session === 0);

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tfexport.checkpoints.hugging_face.folder import Folder, Settings
 from tfexport.checkpoints.hugging_face.layout import Family, Layout, PositionTable
-from tfexport.checkpoints.mapping import Rule
+from tfexport.checkpoints.mapping import Rule, same
 
 _ACTIVATIONS = {
     "relu": "relu",
@@ -43,7 +43,8 @@ class _Form:
         config = folder.config
         self._refuse_contradictions(config)
         tied = config.flag("tie_word_embeddings", True)
-        shared = config.flag("share_encoder_decoder_embeddings", True)
+        separate = separate_tables(config, tensors)
+        shared = config.flag("share_encoder_decoder_embeddings", True) and not separate
         fields = {
             "d_model": config.integer("d_model"),
             "num_heads": _same_on_both_sides(config, "attention_heads"),
@@ -60,9 +61,9 @@ class _Form:
             "share_embeddings": shared,
             "tie_output": tied,
         }
-        rules = (*_stack("encoder"), *_stack("decoder"), *embedding_rules(tensors), *self._position_rules())
+        rules = (*_stack("encoder"), *_stack("decoder"), *embedding_rules(tensors, separate), *self._position_rules())
         drop = ("*.embed_positions.weight", "*.embed_positions.weights") if self.positions else ()
-        return Layout(fields, rules, (*drop, *needless_tables(tensors)), self.positions)
+        return Layout(fields, rules, (*drop, *needless_tables(tensors, separate)), self.positions)
 
     def _refuse_contradictions(self, config: Settings) -> None:
         """Old files name what the class of the model has decided since."""
@@ -92,15 +93,25 @@ def _same_on_both_sides(config: Settings, what: str) -> int:
     return encoder
 
 
-def embedding_rules(tensors: Mapping[str, Tensor]) -> tuple[Rule, ...]:
+def separate_tables(config: Settings, tensors: Mapping[str, Tensor]) -> bool:
+    """From version 5 on, a model whose output is not tied has tables of its own in both stacks."""
+    tables = [tensors.get(f"{name}.weight") for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens")]
+    first, *others = [table for table in tables if table is not None] or [Tensor()]
+    untied = len(others) == 2 and config.library_version >= 5 and not config.flag("tie_word_embeddings", True)
+    return untied and not all(same(first, other) for other in others)
+
+
+def embedding_rules(tensors: Mapping[str, Tensor], separate: bool = False) -> tuple[Rule, ...]:
     """A table that several parts share is in the file once or more, under any of their names."""
-    shared = "shared.weight" in tensors
+    shared = "shared.weight" in tensors and not separate
     source = Rule("shared.weight" if shared else "encoder.embed_tokens.weight", "source_embedding.tokens.weight")
     return (source, *_EMBEDDING_RULES)
 
 
-def needless_tables(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
+def needless_tables(tensors: Mapping[str, Tensor], separate: bool = False) -> tuple[str, ...]:
     """The encoder reads the shared table, which some files write again under its name."""
+    if separate:
+        return ("shared.weight",)
     return ("encoder.embed_tokens.weight",) if "shared.weight" in tensors else ()
 
 

@@ -32,6 +32,12 @@ class Settings:
     def __contains__(self, name: str) -> bool:
         return self.values.get(name) is not None
 
+    @property
+    def library_version(self) -> int:
+        """The first number of the version of transformers that wrote the file; 0 where it does not say."""
+        first = self.text("transformers_version").partition(".")[0]
+        return int(first) if first.isdecimal() and len(first) < 4 else 0
+
     def integer(self, name: str, default: int | None = None) -> int:
         """Raises CheckpointError, as all of these do, for a value of another kind or one that must be there."""
         return self._typed(name, default, int, "an integer")

@@ -35,7 +35,7 @@ def _layout(folder: Folder, tensors: Mapping[str, Tensor], scaled_by_default: bo
     config = folder.config
     head_size, d_model = config.integer("d_kv", 64), config.integer("d_model")
     layers = config.integer("num_layers")
-    scaled = config.flag("scale_decoder_outputs", config.flag("tie_word_embeddings", scaled_by_default))
+    scaled = _scaled(config, scaled_by_default)
     fields = {
         "d_model": d_model,
         "num_heads": config.integer("num_heads"),
@@ -68,6 +68,13 @@ def _layout(folder: Folder, tensors: Mapping[str, Tensor], scaled_by_default: bo
     limit = f"max_positions {_DEFAULT_POSITIONS} by default; positions are relative, so it may be more"
     notes = () if "n_positions" in config else (limit,)
     return Layout(fields, rules, drop=(old, *needless_tables(tensors)), notes=notes)
+
+
+def _scaled(config: Settings, by_default: bool) -> bool:
+    """Whether the decoder's output has the factor d_model ** -0.5. It came with tied embeddings until version 5."""
+    if not by_default and config.library_version >= 5:
+        return False  # mT5 is tied there, and has no factor
+    return config.flag("scale_decoder_outputs", config.flag("tie_word_embeddings", by_default))
 
 
 def _tied(config: Settings, tensors: Mapping[str, Tensor]) -> bool:

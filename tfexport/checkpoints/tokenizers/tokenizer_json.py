@@ -125,6 +125,8 @@ def _read_normalizer(part: Mapping[str, Any] | None, spaces: _Spaces) -> bytes:
             charsmap = base64.b64decode(step["precompiled_charsmap"] or "")
         elif step["type"] == "Replace" and step["pattern"] == {"Regex": " {2,}"} and step["content"] in (" ", SPACE):
             spaces.collapse = True  # SentencePiece then also drops white space at the ends
+        elif step["type"] == "Replace" and (step["pattern"], step["content"]) == ({"Regex": "\\n"}, " "):
+            pass  # a text is one line
         elif step["type"] != "Strip":
             raise _UnlikeError(f"its normalizer {step['type']} is not what SentencePiece does")
     return charsmap

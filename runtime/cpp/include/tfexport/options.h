@@ -57,7 +57,8 @@ struct TranslationOptions {
     bool truncate_source = false;          // cut a source that is too long, with a warning, instead of refusing it
     std::int64_t max_batch_tokens = 2048;  // source tokens decoded together, padding and beams counted
 
-    /// Called after every step of every sentence, in the thread that translates; true cancels the sentence.
+    /// Called after every step of every sentence, in the thread that translates; true cancels the sentence. Where
+    /// batches run at the same time, several threads call it.
     std::function<bool(const Progress&)> callback;
 };
 
@@ -67,10 +68,12 @@ TFEXPORT_API TranslationOptions with_changes(const TranslationOptions& base, std
 
 /// How the graphs are run.
 struct SessionOptions {
-    int threads = 0;       // of ONNX Runtime; 0: one for each core that the process may use
-    bool spinning = true;  // threads wait actively between operators: fastest, but keeps cores busy; phones: false
-    bool arena = true;     // keep freed memory for the next step; false needs less memory and is slower
-    bool verify = true;    // check the SHA-256 of every file, which costs a read of the whole bundle
+    int threads = 0;           // of one batch; 0: one for each core that the process may use, shared by the batches
+    int parallel_batches = 1;  // batches that are translated at the same time, over one copy of the weights
+    bool spinning = true;      // threads wait actively between operators: fastest, but keeps cores busy; phones: false
+    bool prepacking = true;    // false: weights stay as they lie in the file, mapped; loads at once, but runs slower
+    bool arena = true;         // keep freed memory for the next step; false needs less memory and is slower
+    bool verify = true;        // check the SHA-256 of every file, which costs a read of the whole bundle
 };
 
 }  // namespace tfexport

@@ -52,7 +52,8 @@ TFEXPORT_API const char* tfexport_version(void);
 TFEXPORT_API const char* tfexport_last_error(void);
 
 /* Opens the folder or the zip of a bundle.
- * session: NULL, or a JSON object with any of {"threads": 0, "spinning": true, "arena": true, "verify": true}.
+ * session: NULL, or a JSON object with any of {"threads": 0, "parallel_batches": 1, "spinning": true,
+ * "prepacking": true, "arena": true, "verify": true}; what they mean is said at SessionOptions in options.h.
  * *translator: the caller's, freed by tfexport_close; NULL after a failure. Any thread. */
 TFEXPORT_API tfexport_status tfexport_open(const char* path, const char* session, tfexport_translator** translator);
 

@@ -1,0 +1,73 @@
+"""One ONNX graph with the whole search inside, for hosts that can only call a model once: ids in, ids out."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tfexport.errors import ExportError
+from tfexport.formats.format import Work, Written, graph_info
+from tfexport.formats.onnx_pair import OPSETS
+from tfexport.formats.single_text import check_text, write_text_search
+from tfexport.graphs.float_graphs import optimise, trace_graphs
+from tfexport.graphs.search_graph import build_search
+from tfexport.graphs.search_signature import SIGNATURE
+from tfexport.weights import write_shared_weights
+from tfexport_runtime.manifest import CacheInfo, Requirements
+from tfexport_runtime.options import TranslationOptions
+from tfexport_runtime.session import open_model
+from tfexport_runtime.step_model import Target
+from tfexport_train.evaluate import search_target
+
+__all__ = ["open_model", "write"]
+
+FILE = "search.onnx"
+MAX_BYTES_INSIDE = 2_000_000_000  # of weights: a file of ONNX ends at 2 GiB
+
+
+def write(work: Work) -> Written:
+    check(work)
+    work.progress("trace graphs")
+    traced = trace_graphs(work.model, False, work.options.opset)
+    work.progress("optimise")
+    graphs = {name: optimise(graph) for name, graph in traced.items()}
+    defaults = TranslationOptions().with_changes(work.checkpoint.generation)
+    pad_id = work.checkpoint.config.pad_id
+    search = build_search(graphs["encoder"], graphs["decoder"], _target(work), pad_id, defaults)
+    ir_version = search.ir_version
+    work.progress("write")
+    weights: list[str] = []
+    if not work.options.weights_inside:
+        weights = write_shared_weights([search], work.folder, work.options.max_shard_bytes)
+    ir.save(search, work.folder / FILE)
+    if work.options.with_tokenizer:
+        write_text_search(work, search)
+    return Written(
+        graphs={"search": graph_info(FILE, SIGNATURE)},
+        weights=weights,
+        cache=CacheInfo("growing"),
+        requirements=Requirements("1.23", ("",)),
+        opset=work.options.opset,
+        ir_version=ir_version,
+        operators="portable",
+    )
+
+
+def check(work: Work) -> None:
+    """Raises ExportError for what this format cannot do."""
+    options = work.options
+    if options.opset not in OPSETS:
+        raise ExportError(f"opset {options.opset} cannot be written; choose {OPSETS.start} to {OPSETS.stop - 1}")
+    if work.choice.precision != "fp32":
+        raise ExportError("the format single is in float32 and standard operators; choose --precision fp32")
+    if options.attention or options.encoder_state:
+        raise ExportError("the format single gives ids and scores only; leave out --with, or choose --format onnx")
+    if options.with_tokenizer:
+        check_text(work)
+    if options.weights_inside and 4 * sum(p.numel() for p in work.model.parameters()) > MAX_BYTES_INSIDE:
+        raise ExportError("weights above 2 GB do not fit into the graph's file; leave out --weights-inside")
+
+
+def _target(work: Work) -> Target:
+    checkpoint, config = work.checkpoint, work.checkpoint.config
+    size = checkpoint.target.tokenizer(config.unk_id).size
+    return search_target(config, size, checkpoint.target.prefix_ids)
