@@ -41,7 +41,7 @@ class FakeTranslator:
     seen: list[TranslationOptions]
     default_options = BUNDLE_DEFAULTS
 
-    def __init__(self, path: object, session_options: object = None) -> None:
+    def __init__(self, path: object, session_options: object = None, engine: object = None) -> None:
         FakeTranslator.seen = []
 
     def translate(

@@ -54,6 +54,10 @@ class Format(Protocol):
     def write(self, work: Work) -> Written:
         """Writes the graphs into the folder. Raises ExportError, before any work, for what it cannot do."""
 
+
+class EngineFormat(Format, Protocol):
+    """One that ONNX Runtime does not run."""
+
     def open_model(self, bundle: Bundle, options: SessionOptions) -> Model:
         """The graphs as a model that decodes by steps, or searches by itself. Raises BundleError, UnavailableError."""
 

@@ -25,12 +25,9 @@ from tfexport.precision import PrecisionChoice
 from tfexport.samples import random_sources
 from tfexport.weights import write_shared_weights
 from tfexport_runtime.manifest import CacheInfo, Requirements
-from tfexport_runtime.session import open_model
 
 if TYPE_CHECKING:
     from tfexport.export import ExportOptions
-
-__all__ = ["OPSETS", "open_model", "write"]
 
 OPSETS = range(18, 24)
 """What the tracer writes and ONNX Runtime from 1.23 reads."""

@@ -17,9 +17,6 @@ import onnx_ir as ir
 from tfexport.errors import ExportError
 from tfexport.formats import onnx_pair
 from tfexport.formats.format import Work, Written
-from tfexport_runtime.session import open_model
-
-__all__ = ["OPERATORS_FILE", "open_model", "write"]
 
 OPERATORS_FILE = "required_operators.config"
 MAX_BYTES = 2**31 - 1  # of a file: offsets in it are 32 bits with a sign

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
-from tfexport.formats.format import Format
+from tfexport.formats.format import EngineFormat, Format
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.manifest import GraphFormat
 from tfexport_runtime.search import Model
-from tfexport_runtime.session import SessionOptions
+from tfexport_runtime.session import FORMATS, SessionOptions, open_model
 
 _MODULES: dict[GraphFormat, str] = {
     "onnx": "onnx_pair",
@@ -23,9 +23,15 @@ _MODULES: dict[GraphFormat, str] = {
 
 
 def format_of(name: GraphFormat) -> Format:
-    return cast(Format, importlib.import_module(f"tfexport.formats.{_MODULES[name]}"))
+    return cast(Format, _module(name))
 
 
 def open_any(bundle: Bundle, options: SessionOptions) -> Model:
     """The graphs of a bundle in the engine of their format. Raises BundleError, OptionError, UnavailableError."""
-    return format_of(bundle.manifest.graph_format).open_model(bundle, options)
+    if bundle.manifest.graph_format in FORMATS:
+        return open_model(bundle, options)  # without the packages that write it
+    return cast(EngineFormat, _module(bundle.manifest.graph_format)).open_model(bundle, options)
+
+
+def _module(name: GraphFormat) -> object:
+    return importlib.import_module(f"tfexport.formats.{_MODULES[name]}")

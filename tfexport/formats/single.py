@@ -14,11 +14,8 @@ from tfexport.graphs.search_signature import SIGNATURE
 from tfexport.weights import write_shared_weights
 from tfexport_runtime.manifest import CacheInfo, Requirements
 from tfexport_runtime.options import TranslationOptions
-from tfexport_runtime.session import open_model
 from tfexport_runtime.step_model import Target
 from tfexport_train.evaluate import search_target
-
-__all__ = ["open_model", "write"]
 
 FILE = "search.onnx"
 MAX_BYTES_INSIDE = 2_000_000_000  # of weights: a file of ONNX ends at 2 GiB

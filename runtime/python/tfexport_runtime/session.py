@@ -14,14 +14,14 @@ from tfexport_runtime.cache import Array, InPlaceCache
 from tfexport_runtime.errors import BundleError, OptionError, UnavailableError
 from tfexport_runtime.fixed_model import FixedModel
 from tfexport_runtime.graph_pair import GraphPair, GrowingModel
-from tfexport_runtime.manifest import Manifest
+from tfexport_runtime.manifest import GraphFormat, Manifest
 from tfexport_runtime.search_graph import SearchGraph
 from tfexport_runtime.step_model import Candidates, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import onnxruntime
 
-_READ = ("onnx", "ort", "single")
+FORMATS: tuple[GraphFormat, ...] = ("onnx", "ort", "single")  # what ONNX Runtime runs
 
 FIRST_CAPACITY = 32  # tokens that a new in-place cache holds before it is doubled
 
@@ -43,7 +43,7 @@ def open_model(bundle: Bundle, options: SessionOptions) -> InPlaceModel | Growin
     if options.parallel_batches < 1 or (options.threads is not None and options.threads < 1):
         raise OptionError("threads and parallel_batches must be at least 1")
     manifest = bundle.manifest
-    if manifest.graph_format not in _READ:
+    if manifest.graph_format not in FORMATS:
         raise BundleError(
             f"{bundle.origin}: of format {manifest.graph_format}, which another engine runs: see the README.md in it"
         )
