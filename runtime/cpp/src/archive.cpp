@@ -92,8 +92,8 @@ void read_wide(const Image& zip, std::uint64_t extra, std::uint64_t extra_size, 
     }
 }
 
-std::string member_problem(std::string_view name, std::uint64_t flags, std::uint64_t method, std::uint64_t mode,
-                           bool same_size) {
+std::string_view member_problem(std::string_view name, std::uint64_t flags, std::uint64_t method, std::uint64_t mode,
+                                bool same_size) {
     if (!is_file_name(name)) {
         return "is refused: not a plain file name; zip the files of the bundle, not the folder around them";
     }
@@ -106,8 +106,8 @@ std::string member_problem(std::string_view name, std::uint64_t flags, std::uint
 
 class ZipFiles final : public Files {
 public:
-    ZipFiles(Bytes zip, const std::string& origin, std::optional<std::filesystem::path> path)
-        : zip_(std::move(zip)), origin_(origin), path_(std::move(path)) {
+    ZipFiles(Bytes zip, std::string origin, std::optional<std::filesystem::path> path)
+        : zip_(std::move(zip)), origin_(std::move(origin)), path_(std::move(path)) {
         const Image image(zip_.view, origin_);
         const Directory directory = find_directory(image, origin_);
         if (directory.members > kMaxMembers) {
@@ -160,10 +160,11 @@ private:
         const std::uint64_t next = entry + kEntrySize + name_size + extra_size + zip.number(entry + 32, 2);
         read_wide(zip, entry + kEntrySize + name_size, extra_size, {&size, &stored, &local});
         const std::string name(zip.at(entry + kEntrySize, name_size));
-        std::string problem = member_problem(name, zip.number(entry + 8, 2), zip.number(entry + 10, 2),
-                                             zip.number(entry + 38, 4) >> 16, size == stored);
+        std::string_view problem = member_problem(name, zip.number(entry + 8, 2), zip.number(entry + 10, 2),
+                                                  zip.number(entry + 38, 4) >> 16, size == stored);
         if (problem.empty() && members_.count(name) > 0) problem = "appears twice";
-        if (!problem.empty()) throw BundleError(origin_ + ": member " + shown(std::string_view(name)) + " " + problem);
+        if (!problem.empty())
+            throw BundleError(origin_ + ": member " + shown(std::string_view(name)) + " " + std::string(problem));
         if (zip.number(local, 4) != 0x04034b50 || zip.at(local + kLocalSize, zip.number(local + 26, 2)) != name) {
             throw zip.damaged("member " + name + " is not where the directory says");
         }

@@ -73,7 +73,7 @@ private:
     void run(std::vector<const char*> output_names, std::vector<Ort::Value> wanted, const Ids& tokens,
              const std::vector<float>& bias, std::size_t count) {
         const auto rows = static_cast<std::int64_t>(lengths_.size());
-        std::int64_t candidates = static_cast<std::int64_t>(count);
+        auto candidates = static_cast<std::int64_t>(count);
         std::vector<const char*> names{"input_ids", "past_lengths", "num_candidates", "logit_bias",
                                        "encoder_attention_mask"};
         std::vector<Ort::Value> inputs;

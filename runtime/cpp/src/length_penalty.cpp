@@ -5,7 +5,7 @@
 namespace tfexport {
 
 double penalised(double sum, std::int64_t length, const TranslationOptions& options) {
-    const double n = static_cast<double>(length);
+    const auto n = static_cast<double>(length);
     switch (options.length_penalty) {
         case LengthPenalty::none:
             return sum;

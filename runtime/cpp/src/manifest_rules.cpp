@@ -48,7 +48,9 @@ void check_graphs(const Manifest& m, Problems& problems) {
                            (single ? "search" : "decoder and encoder"));
     }
     for (const auto& [role, name] : roles) {
-        if (m.files.count(name) == 0) problems.push_back(role + " " + name + " is not listed in files");
+        if (m.files.count(name) == 0) {
+            problems.push_back(std::string(role).append(" ").append(name).append(" is not listed in files"));
+        }
     }
     const auto* format = std::find_if(std::begin(kGraphEndings), std::end(kGraphEndings),
                                       [&](const auto& known) { return known.first == m.graph_format; });

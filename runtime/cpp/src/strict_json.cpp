@@ -58,7 +58,8 @@ Json parse_json(std::string_view text, const std::string& origin) {
 
 std::string joined(const Problems& problems) {
     std::string text;
-    for (std::size_t i = 0; i < std::min(problems.size(), kShownProblems); ++i) text += (i ? "; " : "") + problems[i];
+    for (std::size_t i = 0; i < std::min(problems.size(), kShownProblems); ++i)
+        text += (i > 0 ? "; " : "") + problems[i];
     if (problems.size() > kShownProblems) text += "; and " + std::to_string(problems.size() - kShownProblems) + " more";
     return text;
 }
