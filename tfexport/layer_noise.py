@@ -20,6 +20,7 @@ from tfexport.passes.products import product_of
 from tfexport.passes.quantised_products import QuantisedProduct, quantised_products
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.cache import Array, Memory
+from tfexport_runtime.graph_pair import padded
 from tfexport_runtime.session import InPlaceModel
 
 FloatArray = npt.NDArray[np.float32]
@@ -59,11 +60,8 @@ def measure_layers(
     """The noisiest first. targets: what the decoder reads, from the start token on; a row for each source."""
     encoder = _Probe.of(bundle, "encoder", weights["encoder"])
     decoder = _Probe.of(bundle, "decoder", weights["decoder"])
-    memory = exported.encode(sources)
-    ids = np.full(memory.mask.shape, bundle.manifest.source.pad_id, np.int64)
-    for row, source in enumerate(sources):
-        ids[row, : len(source)] = source
-    encoder.see({"input_ids": ids, "attention_mask": memory.mask}, memory.mask.ravel() == 1)
+    ids, mask = padded(sources, bundle.manifest.source.pad_id)
+    encoder.see({"input_ids": ids, "attention_mask": mask}, mask.ravel() == 1)
     for inputs, alive in _steps(bundle, exported, sources, targets):
         decoder.see(inputs, alive)
     return tuple(sorted([*encoder.rows(), *decoder.rows()], key=lambda row: row.decibels))

@@ -17,6 +17,7 @@ import onnxruntime
 
 from tfexport.passes.half_precision import is_float
 from tfexport.weights import write_shared_weights
+from tfexport_runtime.graph_pair import padded
 from tfexport_train.config import EncoderDecoderConfig
 
 STEPS = 12
@@ -31,7 +32,7 @@ def largest_magnitudes(
     seen: dict[str, dict[str, float]] = {name: {} for name in graphs}
     with tempfile.TemporaryDirectory() as folder:
         encoder, decoder = (_session(name, graphs[name], Path(folder)) for name in ("encoder", "decoder"))
-        ids, mask = _padded(sources, config.pad_id)
+        ids, mask = padded(sources, config.pad_id)
         cross = _run(encoder, {"input_ids": ids, "attention_mask": mask}, seen["encoder"])
         tokens, past = np.full((len(ids), 1), config.start_id), _empty_cache(decoder, len(ids))
         for step in range(min(STEPS, config.max_positions)):
@@ -94,13 +95,3 @@ def _empty_cache(decoder: onnxruntime.InferenceSession, rows: int) -> _Arrays:
 
 def _past(name: str) -> str:
     return name.replace("present.", "past_key_values.")
-
-
-def _padded(sources: Sequence[Sequence[int]], pad_id: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """ids and mask [B, S]."""
-    ids = np.full((len(sources), max(map(len, sources))), pad_id, np.int64)
-    mask = np.zeros(ids.shape, np.int32)
-    for row, source in enumerate(sources):
-        ids[row, : len(source)] = source
-        mask[row, : len(source)] = 1
-    return ids, mask

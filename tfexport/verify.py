@@ -23,7 +23,7 @@ from tfexport.samples import random_sources, sample_texts
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.cache import GrowingCache, InPlaceCache, Memory
 from tfexport_runtime.fixed_model import FixedCache, FixedModel
-from tfexport_runtime.graph_pair import GraphPair, GrowingModel
+from tfexport_runtime.graph_pair import GraphPair, GrowingModel, padded
 from tfexport_runtime.manifest import ModelInfo
 from tfexport_runtime.options import TranslationOptions
 from tfexport_runtime.search import Model, WholeSearch
@@ -344,7 +344,5 @@ def _quality_gate(quality: dict[str, float], compared: int, max_bleu_loss: float
 
 def _padded(model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     """ids int64 and mask bool, [B, S]."""
-    width = max(map(len, sources))
-    ids = torch.tensor([[*s, *[model.config.pad_id] * (width - len(s))] for s in sources])
-    mask = torch.tensor([[i < len(s) for i in range(width)] for s in sources])
-    return ids, mask
+    ids, mask = padded(sources, model.config.pad_id)
+    return torch.from_numpy(ids), torch.from_numpy(mask).bool()

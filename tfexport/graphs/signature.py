@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tfexport.graphs.kernels import in_place_head_size
-from tfexport.passes.half_precision import in_half
 from tfexport_train.config import EncoderDecoderConfig
 
 Dimension = str | int
@@ -113,6 +112,11 @@ def fixed_decoder_signature(config: EncoderDecoderConfig, shape: FixedShape) -> 
             *_layers(config, "present", "decoder", rows, shape.target, size),
         ),
     )
+
+
+def in_half(name: str) -> bool:
+    """Of inputs and outputs only the caches: every runtime knows the others as float32."""
+    return name.startswith(("past_key_values.", "present."))
 
 
 def cache_head_size(config: EncoderDecoderConfig, in_place: bool) -> int:

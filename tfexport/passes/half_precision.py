@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from tfexport.graphs.signature import in_half
 from tfexport.passes.match import add_initializer, matrix, without_leftovers
 from tfexport.passes.products import WeightFilter
 
@@ -46,16 +47,13 @@ def half_precision(
     return without_leftovers(model), tuple(sorted(named))
 
 
-def in_half(name: str) -> bool:
-    """Of inputs and outputs only the caches: every runtime knows the others as float32."""
-    return name.startswith(("past_key_values.", "present."))
-
-
 def _overflowing(node: ir.Node, largest: Mapping[str, float]) -> bool:
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and not v.is_initializer()]
     seen = any(largest.get(v.name or "", 0.0) * _ROOM > LARGEST for v in values)
     weights = [matrix(v) for v in node.inputs]
-    return seen or any(w is not None and _is_float(w.dtype) and np.abs(w.numpy()).max() > LARGEST for w in weights)
+    return seen or any(
+        w is not None and w.dtype == ir.DataType.FLOAT and np.abs(w.numpy()).max() > LARGEST for w in weights
+    )
 
 
 def _follows_float(node: ir.Node, in_float: set[ir.Node]) -> bool:
@@ -76,10 +74,6 @@ def is_float(value: ir.Value) -> bool:
         return value.dtype == ir.DataType.FLOAT
     producer = value.producer()
     return producer is not None and producer.inputs[0] is not None and is_float(producer.inputs[0])
-
-
-def _is_float(dtype: ir.DataType) -> bool:
-    return dtype == ir.DataType.FLOAT
 
 
 class _Halves:
