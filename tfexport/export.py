@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -90,11 +91,12 @@ def export_bundle(
     choice = choose_precision(options.precision, options.target, options.full_range)
     check_operators(choice, options.target, options.operators)
     with published_when_complete(target, options.zip, options.force) as folder:
-        work = Work(checkpoint, checkpoint.build_model(), options, choice, folder, progress)
+        work = Work(checkpoint, checkpoint.view_model(), options, choice, folder, progress)
         written = format_of(options.format).write(work)
         manifest = _describe(work, written)
         _write_tokenizers(checkpoint, manifest, folder)
         _write_manifest(manifest, folder)
+        gc.collect()  # graphs hold their weights, and are cycles
         progress("verify")
         parity = _verify(checkpoint, folder, options, written.float_weights)
         progress("publish")

@@ -31,9 +31,7 @@ SEARCHES: tuple[Mapping[str, Any], ...] = (
 def golden_json(bundle: Bundle, checkpoint: Checkpoint, texts: Sequence[str]) -> str:
     """The file's content. Options that a case does not name have the defaults of the specification."""
     exact = bundle.manifest.precision == "fp32"
-    reference: Model = (
-        TorchStepModel(checkpoint.build_model()) if exact else open_any(bundle, SessionOptions(threads=1))
-    )
+    reference: Model = TorchStepModel(checkpoint.view_model()) if exact else open_any(bundle, SessionOptions(threads=1))
     vocabularies, target = bundle_vocabularies(bundle), bundle.manifest.search_target()
     # Each text alone, as whoever checks a case has it: a reduced precision may round otherwise among others.
     batch = {} if exact else {"max_batch_tokens": 1}

@@ -16,7 +16,7 @@ def random_sources(config: EncoderDecoderConfig, batch: int, longest: int, seed:
     return [generator.choice(ordinary, length).tolist() for length in lengths]
 
 
-def sample_texts(bundle: Bundle, seed: int, count: int = 24, longest: int = 30) -> list[str]:
+def sample_texts(bundle: Bundle, seed: int, count: int = 12, longest: int = 30) -> list[str]:
     """Texts of random pieces, from one to `longest` of them, with an empty one in the middle."""
     generator = np.random.default_rng(seed)
     source, tokenizer = bundle.manifest.source, bundle.source_tokenizer()

@@ -90,7 +90,7 @@ def verify_bundle(
     """
     _check_shape(bundle, checkpoint)
     exported = open_any(bundle, SessionOptions())
-    model = checkpoint.build_model()
+    model = checkpoint.view_model()
     exact = bundle.manifest.precision == "fp32"
     longest = bundle.manifest.model  # of the graphs; fixed ones may take less than the model
     if isinstance(exported, WholeSearch):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
+import pytest
 
+from tfexport.passes.block_top_k import block_top_k
 from tfexport.passes.strip_metadata import strip_metadata
 from tfexport.passes.tie_output_projection import tie_output_projection
 
@@ -77,3 +79,37 @@ def test_metadata_is_removed_everywhere() -> None:
     assert not node.outputs[0].metadata_props
     assert not model.graph.doc_string
     assert strip_metadata(model)[1] is False
+
+
+LARGEST = """
+<ir_version: 9, opset_import: ["" : 18]>
+g (float[n, WIDTH] x, int64[1] k) => (float[n, k] values, int64[n, k] ids) {
+    y = Neg(x)
+    values, ids = TopK<axis = -1>(y, k)
+}
+"""
+
+
+@pytest.mark.parametrize("width", [1024, 1031, 6000])  # of whole blocks, a prime, another divisor
+@pytest.mark.parametrize("k", [1, 2, 8, 100])  # the last one: more than there are blocks
+def test_the_best_of_blocks_are_the_best_of_the_row_even_among_equals(width: int, k: int) -> None:
+    model = graph(LARGEST.replace("WIDTH", str(width)))
+    next(iter(model.graph)).outputs[0].shape = ir.Shape(["n", width])
+    x = np.random.default_rng(k).integers(0, 40, (5, width)).astype(np.float32)  # full of equals
+    x[3] = np.inf  # as where every token is forbidden
+    x[4, 7:] = np.inf  # and where almost all are
+    wanted = run(model, x=x, k=np.array([k]))
+    model, modified = block_top_k(model)
+    assert modified
+    for found, expected in zip(run(model, x=x, k=np.array([k])), wanted, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    order = np.argsort(x, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(wanted[1], order)
+    assert block_top_k(model)[1] is False
+
+
+@pytest.mark.parametrize("change", ["axis = 0", "largest = 0"])
+def test_another_search_than_for_the_largest_of_a_row_stays(change: str) -> None:
+    model = graph(LARGEST.replace("WIDTH", "1024").replace("axis = -1", change))
+    next(iter(model.graph)).outputs[0].shape = ir.Shape(["n", 1024])
+    assert block_top_k(model)[1] is False

@@ -125,7 +125,7 @@ def test_a_size_that_is_none_is_refused(text: str, cli: Cli, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(
-    "TFEXPORT_LARGE" not in os.environ, reason="takes 3 minutes and 12 GB of memory: set TFEXPORT_LARGE=1"
+    "TFEXPORT_LARGE" not in os.environ, reason="takes 4 minutes and 6 GB of memory: set TFEXPORT_LARGE=1"
 )
 @pytest.mark.timeout(3600)
 def test_a_model_above_2_gb_is_exported_loaded_and_verified(tmp_path: Path) -> None:
@@ -141,4 +141,4 @@ def test_a_model_above_2_gb_is_exported_loaded_and_verified(tmp_path: Path) -> N
     assert len(sizes) == 2
     assert max(sizes) <= 2e9
     assert found["passed"]
-    assert found["peak_bytes"] < 5 * sum(sizes)
+    assert found["peak_bytes"] < 2.5 * sum(sizes)

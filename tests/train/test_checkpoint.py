@@ -63,6 +63,42 @@ def test_a_tied_table_is_stored_once_and_loads_tied(checkpoint: Checkpoint, file
     assert file.stat().st_size < sum(distinct.values()) + 40_000
 
 
+FORMS = {
+    "paper": {},
+    "relative": {"positions": "none", "relative_buckets": 8, "relative_max_distance": 16},
+    "learned": {"positions": "learned"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_over_the_weights_computes_the_same_and_copies_none(form: str) -> None:
+    config = EncoderDecoderConfig(
+        12,
+        12,
+        d_model=8,
+        num_heads=2,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        d_ff=8,
+        max_positions=16,
+        **FORMS[form],  # type: ignore[arg-type]
+    )
+    checkpoint = Checkpoint(config, EncoderDecoder(config).state_dict(), word_list(12), word_list(12))
+    built, viewed = checkpoint.build_model(), checkpoint.view_model()
+    source, target = torch.tensor([[5, 6, 7]]), torch.tensor([[1, 6]])
+    assert torch.equal(viewed(source, target), built(source, target))
+    assert not viewed.training
+    assert viewed.output.weight is viewed.target_embedding.tokens.weight
+    addresses = {weight.data_ptr() for weight in checkpoint.weights.values()}
+    assert all(parameter.data_ptr() in addresses for parameter in viewed.parameters())
+
+
+def test_a_model_over_weights_in_half_precision_computes_in_float32(checkpoint: Checkpoint) -> None:
+    halved = replace(checkpoint, weights={name: w.half() for name, w in checkpoint.weights.items()})
+    source, target = torch.tensor([[5, 6, 7]]), torch.tensor([[1, 6]])
+    assert torch.equal(halved.view_model()(source, target), halved.build_model()(source, target))
+
+
 def test_every_truncation_is_refused_in_one_line(file: Path) -> None:
     content = file.read_bytes()
     for length in [0, 1, 2, 10, 64, *range(100, len(content), len(content) // 25), len(content) - 1]:

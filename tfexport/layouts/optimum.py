@@ -56,7 +56,7 @@ def export_optimum(
         raise ExportError(f"{original}: not a Hugging Face folder, the only kind that can be written for Optimum")
     with published_when_complete(target, False, options.force) as folder:
         progress("trace graphs")
-        model = checkpoint.build_model()
+        model = checkpoint.view_model()
         graphs = _graphs(model, options.opset)
         progress("write")
         _write(graphs, folder / GRAPHS_FOLDER)

@@ -65,6 +65,20 @@ class Checkpoint:
     def build_model(self) -> EncoderDecoder:
         """The module with these weights, in eval mode. Raises CheckpointError naming every weight that does not fit."""
         model = EncoderDecoder(self.config)
+        self._check_shapes(model)
+        model.load_state_dict(self.weights)
+        return model.eval()
+
+    def view_model(self) -> EncoderDecoder:
+        """The module over these very tensors, not over copies: to compute with, not to train. Raises as above."""
+        with torch.device("meta"):
+            model = EncoderDecoder(self.config)
+        self._check_shapes(model)
+        model.load_state_dict({name: t.float() for name, t in self.weights.items()}, assign=True)
+        model.tie()
+        return model.eval()
+
+    def _check_shapes(self, model: EncoderDecoder) -> None:
         expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
         found = {name: tuple(t.shape) for name, t in self.weights.items()}
         problems = [f"missing {name} {expected[name]}" for name in sorted(expected.keys() - found.keys())]
@@ -76,8 +90,6 @@ class Checkpoint:
         ]
         if problems:
             raise CheckpointError("weights do not fit the configuration: " + _shortened(problems))
-        model.load_state_dict(self.weights)
-        return model.eval()
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:

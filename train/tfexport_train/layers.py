@@ -67,9 +67,9 @@ def make_norm(config: EncoderDecoderConfig) -> nn.Module:
 
 def sinusoidal_table(length: int, features: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same (section 3.5). [length, features]"""
-    position = torch.arange(length, dtype=torch.float32)[:, None]
-    frequency = torch.exp(torch.arange(0, features, 2, dtype=torch.float32) * -(math.log(10000.0) / features))
-    table = torch.empty(length, features)
+    position = torch.arange(length, dtype=torch.float32, device="cpu")[:, None]  # a constant, as in relative_buckets
+    frequency = torch.exp(torch.arange(0, features, 2, device="cpu").float() * -(math.log(10000.0) / features))
+    table = torch.empty(length, features, device="cpu")
     table[:, 0::2] = torch.sin(position * frequency)
     table[:, 1::2] = torch.cos(position * frequency)
     return table

@@ -101,11 +101,15 @@ class EncoderDecoder(nn.Module):
         self.encoder_relative_bias = RelativeBias(config, bidirectional=True) if config.relative_buckets else None
         self.decoder_relative_bias = RelativeBias(config, bidirectional=False) if config.relative_buckets else None
         self.output = nn.Linear(config.d_model, config.target_vocab_size, config.output_bias)
-        if config.share_embeddings:
-            self.target_embedding.tokens.weight = self.source_embedding.tokens.weight
-        if config.tie_output:
-            self.output.weight = self.target_embedding.tokens.weight
+        self.tie()
         self._initialise()
+
+    def tie(self) -> None:
+        """One parameter for the tables that the configuration shares."""
+        if self.config.share_embeddings:
+            self.target_embedding.tokens.weight = self.source_embedding.tokens.weight
+        if self.config.tie_output:
+            self.output.weight = self.target_embedding.tokens.weight
 
     def encode(self, source: Tensor, source_mask: Tensor, attend: Attend | None = None) -> Tensor:
         """source int64 [B, S], source_mask bool [B, S] (True on real tokens) -> [B, S, d_model]."""
