@@ -156,7 +156,8 @@ def _cold_table(found: Sequence[Cold]) -> Table:
     rows = []
     for cold in found:
         seconds = (cold.first_translation, cold.first_translation_median, cold.imports, cold.load)
-        rows.append([cold.name, *(f"{1e3 * s:.0f}" for s in seconds), f"{cold.peak_memory / 1e6:.0f}"])
+        figures = ["" if s is None else f"{1e3 * s:.0f}" for s in seconds]
+        rows.append([cold.name, *figures, f"{cold.peak_memory / 1e6:.0f}"])
     header = ["fresh process, 2 threads, 20 tokens", "ms to first text", "median", "ms imports", "ms load", "peak MB"]
     return "Cold start and memory", header, rows
 

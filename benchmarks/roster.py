@@ -69,5 +69,8 @@ SLIMT = Entry(
 SMALL = Entry(
     "tfexport int8, small", "bundle", "bundle-int8", "text in, text out; no shortlist", is_peer=False, is_exact=False
 )
-BY_NAME = {entry.name: entry for entry in (*ENTRIES, SLIMT, SMALL)}
+CPP_COMMAND = Entry(
+    "tfexport int8, C++", "cpp_command", "bundle-int8", "the command tfexport-cli", is_peer=False, is_exact=False
+)
+BY_NAME = {entry.name: entry for entry in (*ENTRIES, SLIMT, SMALL, CPP_COMMAND)}
 OURS_EXACT = "tfexport fp32"

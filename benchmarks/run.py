@@ -14,9 +14,9 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.growth import measure_growth
 from benchmarks.machine import describe_machine
 from benchmarks.materials import Workshop, size_on_disk, untrained_base
-from benchmarks.places import CACHE, PEERS, RESULTS
+from benchmarks.places import CACHE, CPP_PROGRAM, PEERS, RESULTS
 from benchmarks.report import Floor, Results, Size, show, write
-from benchmarks.roster import BY_NAME
+from benchmarks.roster import BY_NAME, CPP_COMMAND
 from benchmarks.small import measure_small_end
 from benchmarks.speed import Settings, compare
 from tfexport_train.checkpoint import Checkpoint, load_checkpoint
@@ -125,7 +125,10 @@ def _cold(results: Results, bench: Bench) -> None:
     (text,) = bench.text_of(plan.SHORT)
     tokenizer = source.tokenizer(bench.base.config.unk_id)
     ids = [*tokenizer.encode(text), *[bench.base.config.eos_id] * source.add_eos]
-    names = bench.wanted([*plan.OURS, *plan.CTRANSLATE2])
+    names = bench.wanted([*plan.OURS, CPP_COMMAND.name, *plan.CTRANSLATE2])
+    if not CPP_PROGRAM.exists() and CPP_COMMAND.name in names:
+        _say(f"{CPP_COMMAND.name} is left out: run make cpp")
+        names.remove(CPP_COMMAND.name)
     results.cold += measure_cold(
         names, bench.workshop, text, " ".join(tokenizer.tokens(ids)), max(3, bench.settings.rounds)
     )

@@ -14,11 +14,12 @@ from pathlib import Path
 from benchmarks.arena import environment
 from benchmarks.errors import BenchmarkError
 from benchmarks.materials import Workshop
-from benchmarks.places import ROOT
-from benchmarks.roster import BY_NAME, Entry
+from benchmarks.places import CPP_PROGRAM, ROOT
+from benchmarks.roster import BY_NAME, CPP_COMMAND, Entry
 
 TOKENS = 20  # forced, so that everybody does as much
 SCRIPTS = {"bundle": "bundle_script.py", "ctranslate2_model": "ctranslate2_script.py"}
+FORCED = ("--beam-size", "1", "--min-length", str(TOKENS), "--max-length", str(TOKENS), "--max-length-ratio", "inf")
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,15 @@ class Cold:
     name: str
     first_translation: float  # from exec to the line of text, minimum
     first_translation_median: float
-    load: float  # opening the model alone, minimum
-    imports: float
+    load: float | None  # opening the model alone, minimum; None: a program that does not tell
+    imports: float | None
     peak_memory: int  # resident, largest
 
 
 def measure_cold(names: Sequence[str], workshop: Workshop, text: str, tokens: str, rounds: int) -> list[Cold]:
     """In turn. `tokens` is the text for those without a tokenizer."""
     commands = {name: _command(BY_NAME[name], workshop) for name in names}
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    found: dict[str, list[dict[str, float | None]]] = {name: [] for name in names}
     for _ in range(rounds):
         for name in names:
             entry = BY_NAME[name]
@@ -45,6 +46,8 @@ def measure_cold(names: Sequence[str], workshop: Workshop, text: str, tokens: st
 
 
 def _command(entry: Entry, workshop: Workshop) -> list[str]:
+    if entry.module == CPP_COMMAND.module:
+        return [str(CPP_PROGRAM), str(workshop.material(entry.material)), "--threads", "2", *FORCED]
     python = workshop.peers if entry.is_peer else Path(sys.executable)
     script = ROOT / "benchmarks" / "cold" / SCRIPTS[entry.module]
     model = workshop.material(entry.material)
@@ -52,7 +55,15 @@ def _command(entry: Entry, workshop: Workshop) -> list[str]:
     return [str(python), str(script), str(model / "model" if entry.is_peer else model), "2", str(TOKENS), *extra]
 
 
-def _once(entry: Entry, command: Sequence[str], line: str) -> dict[str, float]:
+def _once(entry: Entry, command: Sequence[str], line: str) -> dict[str, float | None]:
+    seconds, rest = _run(entry, command, line)
+    if entry.module == CPP_COMMAND.module:  # tells nothing of itself: a second run under a watch
+        _, rest = _run(entry, [sys.executable, str(ROOT / "benchmarks" / "cold" / "watch_script.py"), *command], line)
+    return {"first": seconds, **json.loads(rest)}
+
+
+def _run(entry: Entry, command: Sequence[str], line: str) -> tuple[float, str]:
+    """Seconds to the first line of output, and what followed it."""
     start = time.perf_counter()
     with subprocess.Popen(
         command,
@@ -66,23 +77,17 @@ def _once(entry: Entry, command: Sequence[str], line: str) -> dict[str, float]:
         assert process.stdout
         assert process.stderr
         process.stdin.write(line + "\n")
-        process.stdin.flush()
+        process.stdin.close()
         process.stdout.readline()
         seconds = time.perf_counter() - start
         rest = process.stdout.read()
         errors = process.stderr.read()
     if process.returncode:
         raise BenchmarkError(f"{entry.name}, cold start: {(errors.strip().splitlines() or ['failed'])[-1]}")
-    return {"first": seconds, **json.loads(rest)}
+    return seconds, rest
 
 
-def _summary(name: str, runs: Sequence[dict[str, float]]) -> Cold:
-    first = [run["first"] for run in runs]
-    return Cold(
-        name,
-        min(first),
-        statistics.median(first),
-        min(run["load"] for run in runs),
-        min(run["import"] for run in runs),
-        int(max(run["peak"] for run in runs)),
-    )
+def _summary(name: str, runs: Sequence[dict[str, float | None]]) -> Cold:
+    told = {key: [value for run in runs if (value := run[key]) is not None] for key in runs[0]}
+    load, imports = (min(told[key], default=None) for key in ("load", "import"))
+    return Cold(name, min(told["first"]), statistics.median(told["first"]), load, imports, int(max(told["peak"])))
