@@ -16,7 +16,7 @@ class Entry:
     """One contender."""
 
     name: str
-    module: str  # of benchmarks.contenders
+    module: str  # of benchmarks.contenders; "" for a program that is only started
     material: str  # what it loads, a key of benchmarks.materials
     settings: str  # for people
     is_peer: bool = True  # runs where the peers are installed
@@ -69,8 +69,6 @@ SLIMT = Entry(
 SMALL = Entry(
     "tfexport int8, small", "bundle", "bundle-int8", "text in, text out; no shortlist", is_peer=False, is_exact=False
 )
-CPP_COMMAND = Entry(
-    "tfexport int8, C++", "cpp_command", "bundle-int8", "the command tfexport-cli", is_peer=False, is_exact=False
-)
+CPP_COMMAND = Entry("tfexport int8, C++", "", "bundle-int8", "the command tfexport-cli", is_peer=False, is_exact=False)
 BY_NAME = {entry.name: entry for entry in (*ENTRIES, SLIMT, SMALL, CPP_COMMAND)}
 OURS_EXACT = "tfexport fp32"

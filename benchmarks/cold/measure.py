@@ -46,7 +46,7 @@ def measure_cold(names: Sequence[str], workshop: Workshop, text: str, tokens: st
 
 
 def _command(entry: Entry, workshop: Workshop) -> list[str]:
-    if entry.module == CPP_COMMAND.module:
+    if entry == CPP_COMMAND:
         return [str(CPP_PROGRAM), str(workshop.material(entry.material)), "--threads", "2", *FORCED]
     python = workshop.peers if entry.is_peer else Path(sys.executable)
     script = ROOT / "benchmarks" / "cold" / SCRIPTS[entry.module]
@@ -57,7 +57,7 @@ def _command(entry: Entry, workshop: Workshop) -> list[str]:
 
 def _once(entry: Entry, command: Sequence[str], line: str) -> dict[str, float | None]:
     seconds, rest = _run(entry, command, line)
-    if entry.module == CPP_COMMAND.module:  # tells nothing of itself: a second run under a watch
+    if entry == CPP_COMMAND:  # tells nothing of itself: a second run under a watch
         _, rest = _run(entry, [sys.executable, str(ROOT / "benchmarks" / "cold" / "watch_script.py"), *command], line)
     return {"first": seconds, **json.loads(rest)}
 
