@@ -56,10 +56,11 @@ cpp:
 cpp-test: $(STAMP) cpp
 	@$(BIN)/python -m pytest tests/cpp
 
-# Sanitizers, fuzzing, and arm64 under emulation, with a bundle of random weights, and the formats of PyTorch in native
-# code; says what it leaves out.
+# Sanitizers, fuzzing, the standard library of phones, and arm64 under emulation, with a bundle of random weights, and the
+# formats of PyTorch in native code; says what it leaves out.
 cpp-check: $(CPP)/bundle/bundle.json
 	@tests/cpp/sanitize.sh $(CPP)/bundle
+	@tests/cpp/libcxx.sh
 	@tests/cpp/arm64.sh $(CPP)/bundle
 	@TFEXPORT_COMPILE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/formats/test_torch_formats.py
 
@@ -93,11 +94,12 @@ $(PEERS): constraints.txt
 		-c constraints.txt -e ".[slimt]" || echo "slimt is not to be had here"
 	@touch $@
 
-# The formats that need more than `make test` has: ExecuTorch, OpenVINO, onnxruntime-extensions.
+# The formats that need more than `make test` has: ExecuTorch, OpenVINO, onnxruntime-extensions, the schema of Triton.
 formats-test: $(FORMATS)
-	@OMP_NUM_THREADS=1 .venv-formats/bin/python -m pytest tests/formats
+	@TFEXPORT_COMPILE=1 OMP_NUM_THREADS=1 .venv-formats/bin/python -m pytest tests/formats
 
-# ExecuTorch has no wheels for some systems; its tests then say that it is missing.
+# ExecuTorch has no wheels for some systems; its tests then say that it is missing. Of Triton's clients one file is read,
+# so they come without what they need: an older protobuf than that of ONNX.
 $(FORMATS): pyproject.toml constraints.txt
 	@rm -f $@
 	@.venv-formats/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv-formats
@@ -105,6 +107,8 @@ $(FORMATS): pyproject.toml constraints.txt
 	@.venv-formats/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[dev,formats]"
 	@.venv-formats/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --only-binary executorch \
 		-c constraints.txt -e ".[executorch]" || echo "ExecuTorch is not to be had here"
+	@.venv-formats/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps \
+		-c constraints.txt tritonclient || echo "the schema of Triton is not to be had here"
 	@touch $@
 
 clean:

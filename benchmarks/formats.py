@@ -1,4 +1,4 @@
-"""`python -m benchmarks.formats --checkpoint CKPT --text FILE`: one trained model in every format, side by side.
+"""`python -m benchmarks.formats --checkpoint CKPT --text FILE`: one model in every format, side by side.
 
 One core. Size, load and memory of a fresh process, milliseconds a decoding step of single sentences, and how many
 sentences get other tokens than from the default bundle.
@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchmarks.arena import Arena, Worker, environment
@@ -52,19 +52,21 @@ class FormatResult:
 
 
 def measure_formats(
-    bundles: Mapping[str, Path], texts: Sequence[str], rounds: int, say: Callable[[str], None]
+    bundles: Mapping[str, Path], texts: Sequence[str], tokens: int | None, rounds: int, say: Callable[[str], None]
 ) -> list[FormatResult]:
-    """The first bundle is what the others are compared with."""
+    """The first bundle is what the others are compared with. tokens: of every translation; None: as the model ends."""
+    work = {k: Work(tuple(texts), k, tokens, 1) for k in BEAMS}
     entries = {name: Entry(name, "any_format", "", "text in, text out", is_peer=False) for name in bundles}
     starts = {name: _cold_start(entries[name], path, texts[0]) for name, path in bundles.items()}
     with Arena([Worker(entries[n], Path(sys.executable), path, 1) for n, path in bundles.items()]) as arena:
-        outputs = {name: {k: _ids(arena.workers[name], texts, k) for k in BEAMS} for name in bundles}
-        seconds = {k: _timed(arena, texts[:TIMED], k, rounds) for k in BEAMS}
+        outputs = {name: {k: _ids(arena.workers[name], work[k]) for k in BEAMS} for name in bundles}
+        seconds = {k: _timed(arena, replace(work[k], texts=work[k].texts[:TIMED]), rounds) for k in BEAMS}
     results = []
     for name, path in bundles.items():
         say(name)
         first = outputs[next(iter(bundles))]
-        steps = {k: sum(len(ids) + 1 for ids in outputs[name][k][:TIMED]) for k in BEAMS}
+        # The step that gives `eos` counts; a translation of a given length has none.
+        steps = {k: sum(len(ids) + (tokens is None) for ids in outputs[name][k][:TIMED]) for k in BEAMS}
         pairs = {k: list(zip(seconds[k][name], next(iter(seconds[k].values())), strict=True)) for k in BEAMS}
         results.append(
             FormatResult(
@@ -111,13 +113,13 @@ def _cold_start(entry: Entry, bundle: Path, text: str) -> Mapping[str, float]:
     return fastest
 
 
-def _ids(worker: Worker, texts: Sequence[str], beam: int) -> list[list[int]]:
-    ids: list[list[int]] = worker.ask({"do": "run", "work": asdict(Work(tuple(texts), beam, None, 1))})["ids"]
+def _ids(worker: Worker, work: Work) -> list[list[int]]:
+    ids: list[list[int]] = worker.ask({"do": "run", "work": asdict(work)})["ids"]
     return ids
 
 
-def _timed(arena: Arena, texts: Sequence[str], beam: int, rounds: int) -> Mapping[str, list[float]]:
-    order = {"do": "time", "work": asdict(Work(tuple(texts), beam, None, 1)), "seconds": 0.0}
+def _timed(arena: Arena, work: Work, rounds: int) -> Mapping[str, list[float]]:
+    order = {"do": "time", "work": asdict(work), "seconds": 0.0}
     answers = arena.take_turns(list(arena.workers), order, rounds)
     return {name: [min(turn["seconds"]) for turn in turns] for name, turns in answers.items()}
 
@@ -143,9 +145,10 @@ def _say(message: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.formats", description=__doc__)
-    parser.add_argument("--checkpoint", type=Path, required=True, help="a trained model")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="of the model")
     parser.add_argument("--text", type=Path, required=True, help="source text, one sentence a line")
     parser.add_argument("--sentences", type=int, default=200, help="how many of them; 200 if not given")
+    parser.add_argument("--tokens", type=int, help="of every translation, for weights that are not trained")
     parser.add_argument("--formats", nargs="+", choices=list(FORMS), default=list(FORMS), help="all if not given")
     parser.add_argument("--rounds", type=int, default=3, help="3 if not given")
     parser.add_argument("--cache", type=Path, default=CACHE / "formats", help="where bundles are kept between runs")
@@ -153,7 +156,7 @@ def main() -> int:
     names = list(dict.fromkeys((DEFAULT, *found.formats)))
     texts = lines(found.text, found.sentences)
     bundles = _export(found.checkpoint.resolve(), names, found.cache)
-    sys.stdout.write(table(measure_formats(bundles, texts, found.rounds, _say), len(texts)))
+    sys.stdout.write(table(measure_formats(bundles, texts, found.tokens, found.rounds, _say), len(texts)))
     return 0
 
 

@@ -79,20 +79,23 @@ def with_ids(checkpoint: Checkpoint) -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def tiny_single_bundle(tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One graph with the search inside, of the tiny model with ids of its own."""
+    """One graph with the search inside, of the tiny model with ids of its own. With all outputs on request."""
 
     def export(path: Path) -> None:
-        export_bundle(with_ids(tiny_checkpoint), path, ExportOptions(format="single", name="tiny"))
+        options = ExportOptions(format="single", name="tiny", attention=True, encoder_state=True)
+        export_bundle(with_ids(tiny_checkpoint), path, options)
 
     return made_once(tmp_path_factory, "tiny-single", export)
 
 
 @pytest.fixture(scope="session")
 def tiny_fixed_bundle(tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with numbers for shapes: 48 source and 40 target positions, 4 rows."""
+    """The same with numbers for shapes: 48 source and 40 target positions, 4 rows. With all outputs on request."""
 
     def export(path: Path) -> None:
-        export_bundle(tiny_checkpoint, path, ExportOptions(static=FixedShape(48, 40, 4), name="tiny"))
+        shape = FixedShape(48, 40, 4)
+        options = ExportOptions(static=shape, name="tiny", attention=True, attention_heads=(2, 0), encoder_state=True)
+        export_bundle(tiny_checkpoint, path, options)
 
     return made_once(tmp_path_factory, "tiny-fixed", export)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import made_once
+from tests.formats.further_outputs import assert_further_outputs
 from tfexport.errors import ExportError
 from tfexport.export import ExportOptions, export_bundle
 from tfexport.formats.executorch import FILE, MAX_BEAMS, MAX_SENTENCES
@@ -37,7 +38,9 @@ def bundle(tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory
     """Verified, as it was published: numbers, tokens and scores of greedy and beam 4."""
 
     def export(path: Path) -> None:
-        export_bundle(tiny_checkpoint, path, ExportOptions(format="executorch", name="tiny"))
+        chosen = {"attention_layers": (0,), "attention_heads": (3, 1)}
+        options = ExportOptions(format="executorch", name="tiny", attention=True, encoder_state=True, **chosen)
+        export_bundle(tiny_checkpoint, path, options)
 
     return read_bundle(made_once(tmp_path_factory, "tiny-executorch", export))
 
@@ -65,6 +68,13 @@ def test_more_sentences_than_memory_was_planned_for_run_in_turns(bundle: Bundle,
         found, ours = model.step_logits(tokens, ours)
         expected, theirs = reference.step_logits(tokens, theirs)
         np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@needs_executorch
+@pytest.mark.timeout(1800)
+def test_outputs_on_request_are_those_of_pytorch(bundle: Bundle, tiny_checkpoint: Checkpoint) -> None:
+    texts = ["ein kleiner hund", "see"]
+    assert_further_outputs(bundle, tiny_checkpoint, texts, {"cross_attention.0": 0}, (3, 1))
 
 
 @needs_executorch
@@ -109,7 +119,7 @@ def test_a_cpp_program_finds_the_same_tokens(bundle: Bundle, tmp_path: Path) -> 
     ("options", "words"),
     [
         (ExportOptions(precision="int8"), "is in float32"),
-        (ExportOptions(encoder_state=True), "leave out --with"),
+        (ExportOptions(attention=True, attention_layers=(3,)), "no decoder layer 3"),
     ],
 )
 def test_what_it_does_not_have_is_refused_at_once(

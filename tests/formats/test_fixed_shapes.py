@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.export.conftest import FORMS, make_checkpoint
+from tests.formats.further_outputs import assert_further_outputs
 from tfexport.errors import ExportError
 from tfexport.export import ExportOptions, export_bundle
 from tfexport.formats.fixed_pair import parse_fixed_shape
@@ -57,6 +58,11 @@ def test_a_search_finds_what_it_finds_with_any_shapes(
     assert [h.ids for h in found[1]] == [h.ids for h in found[0]]
     assert [h.score for h in found[1]] == pytest.approx([h.score for h in found[0]], abs=1e-5)
     assert len({h.ids for h in found[0]}) > 3
+
+
+def test_outputs_on_request_are_those_of_pytorch(tiny_fixed_bundle: Path, tiny_checkpoint: Checkpoint) -> None:
+    texts = [text for text in TEXTS if text][:3]
+    assert_further_outputs(read_bundle(tiny_fixed_bundle), tiny_checkpoint, texts, {"cross_attention": -1}, (2, 0))
 
 
 def test_a_target_as_long_as_the_graph_takes(tiny_bundle: Path, tiny_fixed_bundle: Path) -> None:
@@ -126,7 +132,7 @@ def test_padding_of_the_source_changes_nothing(tiny_fixed_bundle: Path, model: F
     session = onnxruntime.InferenceSession(tiny_fixed_bundle / "encoder.onnx", providers=["CPUExecutionProvider"])
     ids, mask = np.full((1, 48), 33, np.int32), np.zeros((1, 48), np.int32)
     ids[0, :4], mask[0, :4] = [5, 9, 17, 2], 1
-    found = session.run(None, {"input_ids": ids, "attention_mask": mask})
+    *found, _ = session.run(None, {"input_ids": ids, "attention_mask": mask})
     for other, ours in zip(found, model.encode([[5, 9, 17, 2]]).cross, strict=True):
         np.testing.assert_array_equal(other[:, :, :4], ours[:, :, :4])
 
@@ -194,7 +200,6 @@ REFUSED: dict[str, tuple[FixedShape, dict[str, Any], str]] = {
     "no target": (FixedShape(48, 0, 4), {}, "target must be from 1 to 64"),
     "no rows": (FixedShape(48, 40, 0), {}, "rows must be from 1"),
     "precision": (FixedShape(48, 40, 4), {"precision": "int8"}, "choose --precision fp32"),
-    "outputs on request": (FixedShape(48, 40, 4), {"attention": True}, "leave out --with"),
     "another engine": (FixedShape(48, 40, 4), {"format": "torchscript"}, "not of torchscript"),
 }
 

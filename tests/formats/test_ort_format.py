@@ -9,16 +9,19 @@ import onnx_ir as ir
 import pytest
 
 from tests.conftest import made_once
+from tests.formats.further_outputs import assert_further_outputs
 from tfexport.errors import ExportError
 from tfexport.export import ExportOptions, export_bundle
 from tfexport.formats import onnx_pair, ort_pair
 from tfexport.formats.format import Work
 from tfexport.formats.ort_pair import OPERATORS_FILE
 from tfexport.formats.read_graph import load_graph, read_graph
+from tfexport.graphs.further_outputs import FurtherOutputs
 from tfexport.graphs.signature import FixedShape
 from tfexport.passes.quantised_products import INTEGER_PRODUCTS, quantised_products
 from tfexport.precision import choose_precision
 from tfexport_runtime.bundle import read_bundle
+from tfexport_runtime.errors import OptionError
 from tfexport_runtime.session import SessionOptions
 from tfexport_runtime.translator import Translator
 from tfexport_train.checkpoint import Checkpoint
@@ -32,7 +35,9 @@ def traced(tiny_bundle: Path, tiny_fixed_bundle: Path, monkeypatch: pytest.Monke
 
     def build(work: Work) -> dict[str, ir.Model]:
         folder = tiny_fixed_bundle if work.options.static else tiny_bundle
-        return {name: ir.load(folder / f"{name}.onnx") for name in ("encoder", "decoder")}
+        graphs = {name: ir.load(folder / f"{name}.onnx") for name in ("encoder", "decoder")}
+        config = work.checkpoint.config
+        return onnx_pair.with_further_outputs(graphs, FurtherOutputs.of(work.options, config), config)
 
     monkeypatch.setattr(onnx_pair, "build_graphs", build)
 
@@ -40,7 +45,8 @@ def traced(tiny_bundle: Path, tiny_fixed_bundle: Path, monkeypatch: pytest.Monke
 @pytest.fixture
 def ort_bundle(traced: None, tiny_checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def export(path: Path) -> None:
-        export_bundle(tiny_checkpoint, path, ExportOptions(format="ort", name="tiny"))
+        options = ExportOptions(format="ort", name="tiny", attention=True, attention_layers=(0,), encoder_state=True)
+        export_bundle(tiny_checkpoint, path, options)
 
     return made_once(tmp_path_factory, "tiny-ort", export)
 
@@ -54,6 +60,19 @@ def test_tokens_and_scores_are_those_of_the_onnx_bundle(ort_bundle: Path, tiny_b
             found.append([hypothesis for translation in translations for hypothesis in translation.hypotheses])
         assert [h.ids for h in found[0]] == [h.ids for h in found[1]]
         assert [h.score for h in found[0]] == pytest.approx([h.score for h in found[1]], abs=1e-5)
+
+
+def test_outputs_on_request_are_those_of_pytorch(ort_bundle: Path, tiny_checkpoint: Checkpoint) -> None:
+    texts = [text for text in TEXTS if text]
+    assert_further_outputs(read_bundle(ort_bundle), tiny_checkpoint, texts, {"cross_attention.0": 0}, range(4))
+
+
+def test_what_was_not_asked_for_at_export_is_refused(tiny_bundle: Path) -> None:
+    translator = Translator(tiny_bundle, SessionOptions(threads=1))
+    with pytest.raises(OptionError, match="export it with --with attention"):
+        translator.translate(TEXTS, attention=True)
+    with pytest.raises(OptionError, match="export it with --with encoder-state"):
+        translator.encoder_states(TEXTS)
 
 
 def test_graphs_hold_their_weights_and_no_onnx_is_left(ort_bundle: Path) -> None:

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT, made_once, with_ids
+from tests.formats.further_outputs import assert_further_outputs
 from tests.formats.table_graphs import SOURCES, VOCAB, TableSteps, make_table, table_graphs
 from tests.search.cases import PENALTIES, examples
 from tfexport.errors import ExportError
@@ -42,6 +43,14 @@ from tfexport_train.evaluate import TorchTranslator
 TARGET = Target(VOCAB, start_id=1, eos_id=2, never_generated=(0, 1), max_length=14)
 WITH_PREFIX = replace(TARGET, prefix_ids=(5, 2, 1))
 TEXTS = ["ein kleiner hund", "", "über die grüne wiese und mit dem ball", "see"]
+
+ODD = [  # for a tokenizer
+    *("  ", "\u0085", "\u200b\ufeff\t", "\u2028", "\r\n"),  # nothing but white space
+    *("  kleiner   hund  ", "\thund", "hund\u00a0und\u3000ball", "der\nsee", "\ufeffhund", "hund\u200b"),
+    *("läuft", "la\u0308uft", "ＨＵＮＤ", "ﬁne ½ ²", "Ǆ", "\u202ehund", "\u0001hund"),  # what is normalised
+    *("\U0001f415 hund", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "日本語", "नमस्ते", "مرحبا"),  # unknown pieces
+    *("<s> </s> <unk>", "▁hund▁see", "a" * 60, "?!" * 9),
+]
 
 
 def graph_of(model: ir.Model) -> SearchGraph:
@@ -133,6 +142,11 @@ def test_the_runtime_translates_with_it_as_pytorch_does(
         np.testing.assert_allclose(ours.best.token_scores, theirs.best.token_scores, atol=1e-4)
 
 
+def test_hypotheses_of_a_search_come_with_what_they_looked_at(bundle: Bundle, tiny_checkpoint: Checkpoint) -> None:
+    texts = [text for text in TEXTS if text]
+    assert_further_outputs(bundle, with_ids(tiny_checkpoint), texts, {"cross_attention": -1}, range(4))
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -204,7 +218,6 @@ def test_webassembly_finds_the_same(bundle: Bundle) -> None:
     ("changes", "message"),
     [
         ({"precision": "int8"}, "--precision fp32"),
-        ({"attention": True}, "leave out --with"),
         ({"opset": 9}, "choose 18 to"),
     ],
 )
@@ -253,11 +266,18 @@ def test_with_the_tokenizer_inside_texts_come_out(
     with_tokenizer: Bundle, tiny_checkpoint: Checkpoint, beam_size: int
 ) -> None:
     """One too long for the model among them: it is cut."""
-    texts = [*TEXTS, "hund " * 80, "  "]
+    texts = [*TEXTS, "hund " * 80, *ODD]
     options = TranslationOptions(beam_size=beam_size, max_length=12, truncate_source=True)
     with pytest.warns(TruncationWarning):
         expected = TorchTranslator.from_checkpoint(with_ids(tiny_checkpoint)).translate(texts, options)
     assert single_text.translate_texts(with_tokenizer, texts, options) == [t.text for t in expected]
+
+
+def test_texts_come_without_further_outputs(tiny_checkpoint: Checkpoint, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="leave out it, or --with"):
+        export_bundle(
+            tiny_checkpoint, tmp_path / "b", ExportOptions(format="single", with_tokenizer=True, attention=True)
+        )
 
 
 def test_a_tokenizer_of_another_kind_is_not_put_into_a_graph(tiny_checkpoint: Checkpoint, tmp_path: Path) -> None:

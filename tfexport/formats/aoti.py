@@ -8,8 +8,8 @@ import torch
 
 from tfexport.errors import ExportError
 from tfexport.formats.format import Work, Written
-from tfexport.formats.torch_export import DECODER, ENCODER, export_decoder, export_encoder, of_sentences
-from tfexport.formats.torch_graphs import check, growing_model, quiet, written
+from tfexport.formats.torch_export import DECODER, ENCODER, export_programs, of_sentences
+from tfexport.formats.torch_graphs import growing_model, quiet, step_signature, written
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.errors import BundleError
 from tfexport_runtime.graph_pair import GrowingModel
@@ -19,17 +19,15 @@ _SETTINGS = {"cpp.dynamic_threads": True}  # the caller decides, not the machine
 
 
 def write(work: Work) -> Written:
-    check(work)
     _check_compiler()
-    work.progress("trace graphs")
-    programs = {ENCODER: export_encoder(work.model), DECODER: export_decoder(work.model)}
+    programs = export_programs(work)
     work.progress("compile")
     for file, program in programs.items():
         with quiet():
             torch._inductor.aoti_compile_and_package(
                 program, package_path=str(work.folder / file), inductor_configs=_SETTINGS
             )
-    return written(work, ENCODER, DECODER, sentences_and_beams=True)
+    return written(work, ENCODER, DECODER, step_signature(work, sentences_and_beams=True))
 
 
 def open_model(bundle: Bundle, options: SessionOptions) -> GrowingModel:

@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,17 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from tfexport.errors import ExportError
-from tfexport.formats.format import Work, Written, graph_info
+from tfexport.formats.format import Work, Written
+from tfexport.formats.torch_graphs import checked, written
 from tfexport.graphs.edge import EdgeEncoder, EdgeStep
-from tfexport.graphs.signature import GraphSignature, TensorSignature, encoder_signature
+from tfexport.graphs.flat_lists import BATCH, BEAMS, encoder_example, step_example
+from tfexport.graphs.further_outputs import FurtherOutputs
+from tfexport.graphs.signature import GraphSignature, TensorSignature
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.cache import Array
 from tfexport_runtime.errors import BundleError, OptionError, UnavailableError
 from tfexport_runtime.graph_pair import GrowingModel
-from tfexport_runtime.manifest import CacheInfo, Manifest, Requirements
+from tfexport_runtime.manifest import GraphInfo
 from tfexport_runtime.proposers import best_candidates
 from tfexport_runtime.rules import log_softmax
 from tfexport_runtime.session import SessionOptions, available_cores
@@ -36,34 +39,25 @@ from tfexport_train.model import EncoderDecoder
 FILE = "model.pte"
 MAX_SENTENCES, MAX_BEAMS = 8, 8  # of one run: memory is planned for as many
 
-# Sizes of the examples: all different, none 0 or 1, which a tracer takes as constants.
-_BATCH, _BEAMS, _SOURCE, _PAST = 3, 2, 7, 5
 _MISSING = 'ExecuTorch is not installed; run: pip install "tfexport[executorch]"'
 
 
 def write(work: Work) -> Written:
     """Raises ExportError for what the format does not have, UnavailableError where ExecuTorch is missing."""
-    _check(work)
-    config = work.checkpoint.config
+    further = checked(work)
     with _silent():
         try:
             import executorch.exir  # noqa: F401
         except ImportError as error:
             raise UnavailableError(_MISSING) from error
         work.progress("trace graphs")
-        programs = {"encoder": _trace_encoder(work.model), "step": _trace_step(work.model)}
+        programs = {"encoder": _trace_encoder(work.model, further), "step": _trace_step(work.model, further)}
         work.progress("lower")
         program = _lower(programs)
         work.progress("write")
         with open(work.folder / FILE, "wb") as file:
             program.write_to_file(file)
-    return Written(
-        graphs={"encoder": graph_info(FILE, encoder_signature(config)), "decoder": graph_info(FILE, _step(config))},
-        weights=(),
-        cache=CacheInfo("growing"),
-        requirements=Requirements("", ()),
-        operators="portable",
-    )
+    return written(work, FILE, FILE, _step(work.checkpoint.config, further))
 
 
 def open_model(bundle: Bundle, options: SessionOptions) -> GrowingModel:
@@ -85,44 +79,32 @@ def open_model(bundle: Bundle, options: SessionOptions) -> GrowingModel:
             raise BundleError(f"{path}: ExecuTorch cannot load this program: {str(error).splitlines()[0]}") from error
     one_at_a_time = threading.Lock()  # the methods share the memory that they compute in
     return GrowingModel(
-        bundle.manifest, EncoderRun(encoder, one_at_a_time), StepRun(step, one_at_a_time, bundle.manifest)
+        bundle.manifest,
+        EncoderRun(encoder, one_at_a_time, bundle.manifest.graphs["encoder"]),
+        StepRun(step, one_at_a_time, bundle.manifest.graphs["decoder"]),
     )
 
 
-def _check(work: Work) -> None:
-    options = work.options
-    if work.choice.precision != "fp32":
-        raise ExportError("--format executorch is in float32; leave out --precision, or choose --format onnx")
-    if options.attention or options.encoder_state:
-        raise ExportError("--format executorch has no further outputs; leave out --with, or choose --format onnx")
-
-
-def _trace_encoder(model: EncoderDecoder) -> ExportedProgram:
-    source = torch.ones(_BATCH, _SOURCE, dtype=torch.int64)
+def _trace_encoder(model: EncoderDecoder, further: FurtherOutputs) -> ExportedProgram:
     axes = {0: Dim("batch", max=MAX_SENTENCES), 1: Dim("source", max=model.config.max_positions)}
-    return _traced(EdgeEncoder(model), (source, source.int()), (axes, axes))
+    return _traced(EdgeEncoder(model, further), encoder_example(), (axes, axes))
 
 
-def _trace_step(model: EncoderDecoder) -> ExportedProgram:
-    config, layers = model.config, range(2 * model.config.num_decoder_layers)
+def _trace_step(model: EncoderDecoder, further: FurtherOutputs) -> ExportedProgram:
+    config = model.config
+    *by_rows, mask, past_rows, cross = step_example(config)
+    tokens, lengths = (tensor.view(BATCH, BEAMS) for tensor in by_rows)
+    arguments = (tokens, lengths, mask, [tensor.view(BATCH, BEAMS, *tensor.shape[1:]) for tensor in past_rows], cross)
     batch, beams = Dim("batch", max=MAX_SENTENCES), Dim("beams", max=MAX_BEAMS)
     source, past = Dim("source", max=config.max_positions), Dim("past", min=0, max=config.max_positions - 1)
-    tokens = torch.ones(_BATCH, _BEAMS, dtype=torch.int64)
-    arguments = (
-        tokens,
-        tokens.int(),
-        torch.ones(_BATCH, _SOURCE, dtype=torch.int32),
-        [torch.zeros(_BATCH, _BEAMS, config.num_heads, _PAST, config.head_size) for _ in layers],
-        [torch.zeros(_BATCH, config.num_heads, _SOURCE, config.head_size) for _ in layers],
-    )
     shapes = (
         {0: batch, 1: beams},
         {0: batch, 1: beams},
         {0: batch, 1: source},
-        [{0: batch, 1: beams, 3: past} for _ in layers],
-        [{0: batch, 2: source} for _ in layers],
+        [{0: batch, 1: beams, 3: past}] * len(past_rows),
+        [{0: batch, 2: source}] * len(cross),
     )
-    return _traced(EdgeStep(model), arguments, shapes)
+    return _traced(EdgeStep(model, further), arguments, shapes)
 
 
 def _traced(module: nn.Module, arguments: tuple[Any, ...], shapes: tuple[Any, ...]) -> ExportedProgram:
@@ -144,7 +126,7 @@ def _lower(programs: Mapping[str, ExportedProgram]) -> Any:
     return lowered.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
 
 
-def _step(config: EncoderDecoderConfig) -> GraphSignature:
+def _step(config: EncoderDecoderConfig, further: FurtherOutputs) -> GraphSignature:
     """Inputs and outputs of the method `step`, in its order."""
     own = ("batch", "beams", config.num_heads, "past", config.head_size)
     present = ("batch", "beams", config.num_heads, "past_plus_one", config.head_size)
@@ -161,6 +143,7 @@ def _step(config: EncoderDecoderConfig) -> GraphSignature:
         (
             TensorSignature("logits", "float32", ("batch", "beams", config.target_vocab_size)),
             *(TensorSignature(f"present.{name.format('decoder')}", "float32", present) for name in names),
+            *(replace(t, shape=("batch", "beams", *t.shape[1:])) for t in further.of_decoder(config)),
         ),
     )
 
@@ -168,10 +151,11 @@ def _step(config: EncoderDecoderConfig) -> GraphSignature:
 class _Run:
     """A method of the program, for any number of sentences: as many at a time as memory was planned for."""
 
-    def __init__(self, method: Any, one_at_a_time: threading.Lock) -> None:
+    def __init__(self, method: Any, one_at_a_time: threading.Lock, info: GraphInfo) -> None:
         self._method, self._one_at_a_time = method, one_at_a_time
+        self._inputs, self._outputs = ([tensor.name for tensor in some] for some in (info.inputs, info.outputs))
 
-    def _execute(self, inputs: Sequence[Array]) -> list[Array]:
+    def _execute(self, inputs: Sequence[Array]) -> dict[str, Array]:
         """All arrays have the sentences as their first axis."""
         parts = []
         for first in range(0, len(inputs[0]), MAX_SENTENCES):
@@ -179,22 +163,20 @@ class _Run:
             with self._one_at_a_time:
                 outputs: Sequence[Tensor] = self._method.execute(some)
             parts.append([tensor.numpy() for tensor in outputs])
-        return parts[0] if len(parts) == 1 else [np.concatenate(some) for some in zip(*parts, strict=True)]
+        whole = parts[0] if len(parts) == 1 else [np.concatenate(some) for some in zip(*parts, strict=True)]
+        return dict(zip(self._outputs, whole, strict=True))
 
 
 class EncoderRun(_Run):
     """A Graph of the runtime."""
 
     def run(self, output_names: Sequence[str], input_feed: Mapping[str, Array], /) -> list[Array]:
-        return self._execute([input_feed["input_ids"], input_feed["attention_mask"]])
+        found = self._execute([input_feed[name] for name in self._inputs])
+        return [found[name] for name in output_names]
 
 
 class StepRun(_Run):
     """As EncoderRun; the candidates, which the method does not give, are ranked here."""
-
-    def __init__(self, method: Any, one_at_a_time: threading.Lock, manifest: Manifest) -> None:
-        super().__init__(method, one_at_a_time)
-        self._inputs = [tensor.name for tensor in manifest.graphs["decoder"].inputs]
 
     def run(self, output_names: Sequence[str], input_feed: Mapping[str, Array], /) -> list[Array]:
         """Rows become sentences and beams, and the other way round. Raises OptionError for too many beams."""
@@ -210,13 +192,12 @@ class StepRun(_Run):
             elif ".decoder." in name:
                 array = array.reshape(batch, beams, *array.shape[1:])
             inputs.append(array)
-        logits, *present = (a.reshape(rows, *a.shape[2:]) for a in self._execute(inputs))
-        found = {"logits": logits}
+        found = {name: a.reshape(rows, *a.shape[2:]) for name, a in self._execute(inputs).items()}
         if "candidate_ids" in output_names:
-            log_probs = log_softmax(logits + input_feed["logit_bias"])
+            log_probs = log_softmax(found["logits"] + input_feed["logit_bias"])
             best = best_candidates(log_probs, int(input_feed["num_candidates"][0]))
             found |= {"candidate_scores": best.log_probs, "candidate_ids": best.ids}
-        return [*(found[name] for name in output_names if name in found), *present]
+        return [found[name] for name in output_names]
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from tfexport.errors import ExportError
 from tfexport.formats.format import Work
 from tfexport.graphs.float_graphs import optimise
-from tfexport.graphs.signature import FixedShape, GraphSignature, fixed_decoder_signature, fixed_encoder_signature
+from tfexport.graphs.signature import FixedShape
 from tfexport.graphs.trace import trace_fixed
 from tfexport.passes.accelerator_operators import accelerator_operators
 
@@ -28,7 +28,7 @@ def parse_fixed_shape(text: str) -> FixedShape:
 
 def check_fixed_shape(work: Work, shape: FixedShape) -> None:
     """Raises ExportError for what does not go with numbers for shapes."""
-    options, checkpoint = work.options, work.checkpoint
+    checkpoint = work.checkpoint
     longest = checkpoint.config.max_positions
     source, target = checkpoint.source, checkpoint.target
     added = source.add_bos + source.add_eos + len(source.prefix_ids) + len(source.suffix_ids)
@@ -39,8 +39,6 @@ def check_fixed_shape(work: Work, shape: FixedShape) -> None:
     ):
         if not least <= getattr(shape, name) <= most:
             raise ExportError(f"--static: {name} must be from {least} to {most} for this model")
-    if options.attention or options.encoder_state:
-        raise ExportError("--static has no outputs on request: leave out --with")
 
 
 def fixed_graphs(work: Work, shape: FixedShape) -> dict[str, ir.Model]:
@@ -48,8 +46,3 @@ def fixed_graphs(work: Work, shape: FixedShape) -> dict[str, ir.Model]:
     graphs = trace_fixed(work.model, shape, work.options.opset)
     work.progress("optimise")
     return {name: accelerator_operators(optimise(graph))[0] for name, graph in graphs.items()}
-
-
-def fixed_signatures(work: Work, shape: FixedShape) -> dict[str, GraphSignature]:
-    config = work.checkpoint.config
-    return {"encoder": fixed_encoder_signature(config, shape), "decoder": fixed_decoder_signature(config, shape)}

@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Literal
 import onnx_ir as ir
 
 from tfexport.errors import ExportError
-from tfexport.formats.fixed_pair import check_fixed_shape, fixed_graphs, fixed_signatures
+from tfexport.formats.fixed_pair import check_fixed_shape, fixed_graphs
 from tfexport.formats.format import Work, Written, graph_info
 from tfexport.graphs.float_graphs import optimise, trace_graphs
-from tfexport.graphs.signature import GraphSignature, decoder_signature, encoder_signature
+from tfexport.graphs.further_outputs import FurtherOutputs
+from tfexport.graphs.signature import (
+    GraphSignature,
+    decoder_signature,
+    encoder_signature,
+    fixed_decoder_signature,
+    fixed_encoder_signature,
+)
 from tfexport.layer_noise import FloatWeights, float_weights
 from tfexport.magnitudes import largest_magnitudes
-from tfexport.passes.attention_output import AttentionChoice, attention_output, attention_signatures
-from tfexport.passes.encoder_state import encoder_state, encoder_state_signature
+from tfexport.passes.attention_output import attention_output
+from tfexport.passes.block_top_k import block_top_k
+from tfexport.passes.encoder_state import encoder_state
 from tfexport.passes.half_precision import half_precision
 from tfexport.passes.products import WeightFilter
 from tfexport.passes.quantise_blocks import quantise_blocks
@@ -25,6 +33,7 @@ from tfexport.precision import PrecisionChoice
 from tfexport.samples import random_sources
 from tfexport.weights import write_shared_weights
 from tfexport_runtime.manifest import CacheInfo, Requirements
+from tfexport_train.config import EncoderDecoderConfig
 
 if TYPE_CHECKING:
     from tfexport.export import ExportOptions
@@ -42,7 +51,8 @@ def write(work: Work) -> Written:
     if work.options.static is not None:
         check_fixed_shape(work, work.options.static)
     graphs = build_graphs(work)
-    weights = float_weights(graphs)
+    is_compared = work.choice.precision != "fp32" and work.options.texts is not None  # layer by layer; a copy in memory
+    weights = float_weights(graphs) if is_compared else None
     graphs, remarks = _reduced(work, graphs)
     work.progress("write")
     return write_graphs(work, graphs, weights, remarks)
@@ -51,17 +61,31 @@ def write(work: Work) -> Written:
 def build_graphs(work: Work) -> dict[str, ir.Model]:
     """Both graphs in float32. Raises ExportError."""
     config, options = work.checkpoint.config, work.options
-    _attention(options).check(config, options.attention)
-    if options.static is not None:
-        return fixed_graphs(work, options.static)
+    further = FurtherOutputs.of(options, config)
+    graphs = fixed_graphs(work, options.static) if options.static is not None else _traced(work)
+    return with_further_outputs(graphs, further, config)
+
+
+def with_further_outputs(
+    graphs: Mapping[str, ir.Model], further: FurtherOutputs, config: EncoderDecoderConfig
+) -> dict[str, ir.Model]:
+    """Raises ExportError where a graph has nothing to give out."""
+    encoder, decoder = graphs["encoder"], graphs["decoder"]
+    if further.encoder_state:
+        encoder = encoder_state(encoder, config, further.shape)
+    if further.attention is not None:
+        decoder = attention_output(decoder, config, further.attention, further.shape)
+    return {"encoder": encoder, "decoder": decoder}
+
+
+def _traced(work: Work) -> dict[str, ir.Model]:
+    is_fused = work.options.operators == "ort"
     work.progress("trace graphs")
-    graphs = trace_graphs(work.model, work.options.operators == "ort", work.options.opset)
+    traced = trace_graphs(work.model, is_fused, work.options.opset)
     work.progress("optimise")
-    graphs = {name: optimise(graph) for name, graph in graphs.items()}
-    if options.attention:
-        graphs["decoder"] = attention_output(graphs["decoder"], config, _attention(options))
-    if options.encoder_state:
-        graphs["encoder"] = encoder_state(graphs["encoder"], config)
+    graphs = {name: optimise(graph) for name, graph in traced.items()}
+    if is_fused:  # other engines may know a better way to TopK than the one that is best on ONNX Runtime's
+        graphs["decoder"], _ = block_top_k(graphs["decoder"])
     return graphs
 
 
@@ -101,7 +125,7 @@ def _halved(
 
 
 def write_graphs(
-    work: Work, graphs: Mapping[str, ir.Model], weights: FloatWeights, remarks: tuple[str, ...] = ()
+    work: Work, graphs: Mapping[str, ir.Model], weights: FloatWeights | None, remarks: tuple[str, ...] = ()
 ) -> Written:
     files = write_shared_weights(list(graphs.values()), work.folder, work.options.max_shard_bytes)
     for name, graph in graphs.items():
@@ -122,20 +146,16 @@ def write_graphs(
 def _signatures(work: Work) -> dict[str, GraphSignature]:
     config, options = work.checkpoint.config, work.options
     if options.static is not None:
-        return fixed_signatures(work, options.static)
-    encoder, decoder = encoder_signature(config), decoder_signature(config, options.operators == "ort")
-    if options.attention:
-        for output in attention_signatures(config, _attention(options)):
-            decoder = decoder.with_output(output)
-    if options.encoder_state:
-        encoder = encoder.with_output(encoder_state_signature(config))
+        encoder = fixed_encoder_signature(config, options.static)
+        decoder = fixed_decoder_signature(config, options.static)
+    else:
+        encoder, decoder = encoder_signature(config), decoder_signature(config, options.operators == "ort")
+    further = FurtherOutputs.of(options, config)
+    encoder = encoder.with_outputs(further.of_encoder(config))
+    decoder = decoder.with_outputs(further.of_decoder(config))
     if work.choice.precision == "fp16":
         encoder, decoder = encoder.in_half(), decoder.in_half()
     return {"encoder": encoder, "decoder": decoder}
-
-
-def _attention(options: ExportOptions) -> AttentionChoice:
-    return AttentionChoice(options.attention_layers, options.attention_heads)
 
 
 def _cache_form(options: ExportOptions) -> Literal["in_place", "growing", "fixed"]:

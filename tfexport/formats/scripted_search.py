@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tfexport.formats.torch_graphs import Functions, candidates
+from tfexport.graphs.flat_lists import Functions, candidates
 from tfexport_runtime.step_model import Target
 
 
@@ -73,7 +73,10 @@ class ScriptedTranslator(nn.Module):
 
     @torch.jit.export
     def encode(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
-        """int64 and int32 [B, S] -> keys and values of every decoder layer by turns, 2L of [B, H, S, D]."""
+        """int64 and int32 [B, S] -> keys and values of every decoder layer by turns, 2L of [B, H, S, D].
+
+        What was asked for at export stands behind them: the encoder's states here, what is looked at in `step`.
+        """
         return self.graphs.encode(input_ids, attention_mask)
 
     @torch.jit.export
@@ -134,12 +137,11 @@ class ScriptedTranslator(nn.Module):
         found = self.nothing_found(batch, n_best, longest)
         running = torch.arange(batch)  # the sentence of each place
         mask = attention_mask
-        cross = self.graphs.encode(input_ids, mask)
+        cross = self.graphs.encode(input_ids, mask)[: 2 * self.layers]
         newest, past = self.begin(batch * beam_size, mask, cross)
         beams, kept = no_beams(batch, beam_size), no_kept(batch, beam_size)
         while running.numel() > 0:
-            past_lengths = torch.full((newest.shape[0],), past[0].shape[2], dtype=torch.int32)
-            logits, present = self.graphs.decode_step(newest, past_lengths, mask, past, cross)
+            logits, present = self.read(newest, mask, past, cross)
             log_probs, ids = candidates(logits, self.bias, min(beam_size + 1, self.vocab_size))
             ranked = rank(beams.sums, log_probs, ids)
             kept = keep_ended(kept, beams, ranked, self.eos_id, penalties)
@@ -190,10 +192,17 @@ class ScriptedTranslator(nn.Module):
         past = [torch.zeros(rows, self.heads, 0, self.head_size) for _ in range(2 * self.layers)]
         newest = torch.full((rows, 1), self.start_id)
         for token in self.prefix:
-            past_lengths = torch.full((rows,), past[0].shape[2], dtype=torch.int32)
-            _, past = self.graphs.decode_step(newest, past_lengths, mask, past, cross)
+            _, past = self.read(newest, mask, past, cross)
             newest = torch.full((rows, 1), token)
         return newest, past
+
+    def read(
+        self, newest: Tensor, mask: Tensor, past: list[Tensor], cross: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The next token of rows that are equally long: logits [R, V], and the cache with it."""
+        past_lengths = torch.full((newest.shape[0],), past[0].shape[2], dtype=torch.int32)
+        logits, given = self.graphs.decode_step(newest, past_lengths, mask, past, cross)
+        return logits, given[: 2 * self.layers]
 
 
 def no_beams(batch: int, beam_size: int) -> Beams:

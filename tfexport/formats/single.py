@@ -6,11 +6,12 @@ import onnx_ir as ir
 
 from tfexport.errors import ExportError
 from tfexport.formats.format import Work, Written, graph_info
-from tfexport.formats.onnx_pair import OPSETS
+from tfexport.formats.onnx_pair import OPSETS, with_further_outputs
 from tfexport.formats.single_text import check_text, write_text_search
 from tfexport.graphs.float_graphs import optimise, trace_graphs
+from tfexport.graphs.further_outputs import FurtherOutputs
 from tfexport.graphs.search_graph import build_search
-from tfexport.graphs.search_signature import SIGNATURE
+from tfexport.graphs.search_signature import search_signature
 from tfexport.weights import write_shared_weights
 from tfexport_runtime.manifest import CacheInfo, Requirements
 from tfexport_runtime.options import TranslationOptions
@@ -23,13 +24,15 @@ MAX_BYTES_INSIDE = 2_000_000_000  # of weights: a file of ONNX ends at 2 GiB
 
 def write(work: Work) -> Written:
     check(work)
+    config = work.checkpoint.config
+    further = FurtherOutputs.of(work.options, config)
+    signature = search_signature(config, further)
     work.progress("trace graphs")
     traced = trace_graphs(work.model, False, work.options.opset)
     work.progress("optimise")
-    graphs = {name: optimise(graph) for name, graph in traced.items()}
+    graphs = with_further_outputs({name: optimise(graph) for name, graph in traced.items()}, further, config)
     defaults = TranslationOptions().with_changes(work.checkpoint.generation)
-    pad_id = work.checkpoint.config.pad_id
-    search = build_search(graphs["encoder"], graphs["decoder"], _target(work), pad_id, defaults)
+    search = build_search(graphs["encoder"], graphs["decoder"], _target(work), config.pad_id, defaults, signature)
     ir_version = search.ir_version
     work.progress("write")
     weights: list[str] = []
@@ -39,7 +42,7 @@ def write(work: Work) -> Written:
     if work.options.with_tokenizer:
         write_text_search(work, search)
     return Written(
-        graphs={"search": graph_info(FILE, SIGNATURE)},
+        graphs={"search": graph_info(FILE, signature)},
         weights=weights,
         cache=CacheInfo("growing"),
         requirements=Requirements("1.23", ("",)),
@@ -56,8 +59,6 @@ def check(work: Work) -> None:
         raise ExportError(f"opset {options.opset} cannot be written; choose {OPSETS.start} to {OPSETS.stop - 1}")
     if work.choice.precision != "fp32":
         raise ExportError("the format single is in float32 and standard operators; choose --precision fp32")
-    if options.attention or options.encoder_state:
-        raise ExportError("the format single gives ids and scores only; leave out --with, or choose --format onnx")
     if options.with_tokenizer:
         check_text(work)
     if options.weights_inside and 4 * sum(p.numel() for p in work.model.parameters()) > MAX_BYTES_INSIDE:

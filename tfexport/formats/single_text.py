@@ -30,6 +30,8 @@ def check_text(work: Work) -> None:
     """Raises ExportError for other tokenizers, UnavailableError where the operators are not installed."""
     if {work.checkpoint.source.kind, work.checkpoint.target.kind} != {"sentencepiece"}:
         raise ExportError("--with-tokenizer is for SentencePiece models; leave it out, and give ids to the graph")
+    if work.options.attention or work.options.encoder_state:
+        raise ExportError("--with-tokenizer gives texts and scores only; leave out it, or --with")
     operator_library()
 
 

@@ -10,16 +10,9 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from tfexport.formats.format import Work, Written
-from tfexport.formats.torch_graphs import (
-    DecoderGraph,
-    EncoderGraph,
-    check,
-    encoder_example,
-    growing_model,
-    quiet,
-    step_example,
-    written,
-)
+from tfexport.formats.torch_graphs import checked, growing_model, quiet, step_signature, written
+from tfexport.graphs.flat_lists import BATCH, DecoderGraph, EncoderGraph, encoder_example, step_example
+from tfexport.graphs.further_outputs import FurtherOutputs
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.errors import BundleError
 from tfexport_runtime.graph_pair import GrowingModel
@@ -32,14 +25,12 @@ _CANDIDATES = 4  # of the example
 
 
 def write(work: Work) -> Written:
-    check(work)
-    work.progress("trace graphs")
-    programs = {ENCODER: export_encoder(work.model), DECODER: export_decoder(work.model)}
+    programs = export_programs(work)
     work.progress("write")
     for file, program in programs.items():
         with quiet():
             torch.export.save(program, work.folder / file)
-    return written(work, ENCODER, DECODER, sentences_and_beams=True)
+    return written(work, ENCODER, DECODER, step_signature(work, sentences_and_beams=True))
 
 
 def open_model(bundle: Bundle, options: SessionOptions) -> GrowingModel:
@@ -48,16 +39,32 @@ def open_model(bundle: Bundle, options: SessionOptions) -> GrowingModel:
     return growing_model(bundle, options, _load(bundle, ENCODER), of_sentences(_load(bundle, DECODER)))
 
 
-def export_encoder(model: EncoderDecoder) -> ExportedProgram:
+def export_programs(work: Work) -> dict[str, ExportedProgram]:
+    """By the names of their files. Raises ExportError."""
+    further = checked(work)
+    work.progress("trace graphs")
+    return {ENCODER: _encoder(work.model, further), DECODER: _decoder(work.model, further)}
+
+
+def of_sentences(step: Any) -> Any:
+    """The step of a DecoderGraph for tokens [R, 1]."""
+
+    def by_rows(tokens: Tensor, lengths: Tensor, mask: Tensor, *others: Any) -> Any:
+        return step(tokens.view(mask.shape[0], -1), lengths, mask, *others)
+
+    return by_rows
+
+
+def _encoder(model: EncoderDecoder, further: FurtherOutputs) -> ExportedProgram:
     axes = {0: Dim("batch"), 1: Dim("source", max=model.config.max_positions)}
-    return _export(EncoderGraph(model), encoder_example(), (axes, axes))
+    return _export(EncoderGraph(model, further), encoder_example(), (axes, axes))
 
 
-def export_decoder(model: EncoderDecoder) -> ExportedProgram:
+def _decoder(model: EncoderDecoder, further: FurtherOutputs) -> ExportedProgram:
     config, layers = model.config, 2 * model.config.num_decoder_layers
     tokens, lengths, mask, past, cross = step_example(config)
     arguments = (
-        tokens.view(len(mask), -1),
+        tokens.view(BATCH, -1),
         lengths,
         mask,
         torch.zeros(1, config.target_vocab_size),
@@ -76,16 +83,7 @@ def export_decoder(model: EncoderDecoder) -> ExportedProgram:
         [{0: rows, 2: length}] * layers,
         [{0: batch, 2: source}] * layers,
     )
-    return _export(DecoderGraph(model), arguments, shapes)
-
-
-def of_sentences(step: Any) -> Any:
-    """The step of a DecoderGraph for tokens [R, 1]."""
-
-    def by_rows(tokens: Tensor, lengths: Tensor, mask: Tensor, *others: Any) -> Any:
-        return step(tokens.view(mask.shape[0], -1), lengths, mask, *others)
-
-    return by_rows
+    return _export(DecoderGraph(model, further), arguments, shapes)
 
 
 def _export(module: torch.nn.Module, arguments: tuple[Any, ...], shapes: tuple[Any, ...]) -> ExportedProgram:

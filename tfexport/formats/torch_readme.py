@@ -33,11 +33,13 @@ auto lengths = found->elements()[1].toTensor();  // int64 [sentences, n_best]
 
 Further arguments of `beam`, in this order: `n_best`, `max_length` (0: none), `max_length_ratio`, `max_length_extra`,
 `alpha`, `length_offset`, `early_stopping`. Ids that are never generated are built in, defaults of `bundle.json` not.
+`encode` and `step` give what was asked for with `--with` behind the keys and values, in the order of `bundle.json`.
 """
 
 _STEP = """
 Inputs and outputs have the order of `bundle.json`; keys and values of all layers are two lists, `past` and `cross`. In
-`input_ids` sentences and beams are two axes. Before the first step `past` has the length 0.
+`input_ids` sentences and beams are two axes. Before the first step `past` has the length 0. What was asked for with
+`--with` stands behind the keys and values that come out, and does not go in again.
 """
 
 _LOADING_RUNS_CODE = """

@@ -10,7 +10,9 @@ import torch
 
 from tfexport.formats.format import Work, Written
 from tfexport.formats.scripted_search import ScriptedTranslator
-from tfexport.formats.torch_graphs import Functions, check, encoder_example, growing_model, quiet, step_example, written
+from tfexport.formats.torch_graphs import checked, growing_model, quiet, step_signature, written
+from tfexport.graphs.flat_lists import Functions, encoder_example, step_example
+from tfexport.graphs.further_outputs import FurtherOutputs
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.errors import BundleError
 from tfexport_runtime.graph_pair import GrowingModel
@@ -23,12 +25,12 @@ FILE = "model.pt"
 
 
 def write(work: Work) -> Written:
-    check(work)
+    further = checked(work)
     work.progress("trace graphs")
-    module = scripted_translator(work.checkpoint, work.model)
+    module = scripted_translator(work.checkpoint, work.model, further)
     work.progress("write")
     _save(module, work.folder / FILE)
-    return written(work, FILE, FILE)
+    return written(work, FILE, FILE, step_signature(work))
 
 
 def open_model(bundle: Bundle, options: SessionOptions) -> GrowingModel:
@@ -48,14 +50,14 @@ def load_translator(bundle: Bundle) -> Any:
         ) from error
 
 
-def scripted_translator(checkpoint: Checkpoint, model: EncoderDecoder) -> Any:
+def scripted_translator(checkpoint: Checkpoint, model: EncoderDecoder, further: FurtherOutputs) -> Any:
     """The model's functions traced, the search around them compiled."""
     config, side = checkpoint.config, checkpoint.target
     target = search_target(config, side.tokenizer(config.unk_id).size, side.prefix_ids)
     inputs = {"encode": encoder_example(), "decode_step": step_example(config)}
     with quiet(), torch.no_grad():
         # One module, so that its weights are in the file once. strict=False: lists may come in and go out.
-        functions = Functions(model).eval()
+        functions = Functions(model, further).eval()
         graphs = torch.jit.trace_module(functions, inputs, strict=False, check_trace=False)  # type: ignore[no-untyped-call]
         shape = (config.num_decoder_layers, config.num_heads, config.head_size)
         module = torch.jit.script(ScriptedTranslator(graphs, target, config.pad_id, shape).eval())

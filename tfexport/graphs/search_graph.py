@@ -29,6 +29,7 @@ from tfexport.graphs.search_step import (
     Setting,
     search_step,
 )
+from tfexport.graphs.signature import Dimension, GraphSignature
 from tfexport.passes.strip_metadata import strip_metadata
 from tfexport_runtime.options import TranslationOptions
 from tfexport_runtime.rules import common_bias
@@ -39,17 +40,27 @@ _TYPES = {"int64": INT64, "int32": INT32, "float32": FLOAT, "bool": BOOL}
 
 
 def build_search(
-    encoder: ir.Model, decoder: ir.Model, target: Target, pad_id: int, defaults: TranslationOptions
+    encoder: ir.Model,
+    decoder: ir.Model,
+    target: Target,
+    pad_id: int,
+    defaults: TranslationOptions,
+    signature: GraphSignature = SIGNATURE,
 ) -> ir.Model:
-    """The graphs are those of standard operators, in float; they are used up. defaults: of the input `options`."""
+    """The graphs are those of standard operators, in float; they are used up.
+
+    defaults: of the input `options`. signature: a search_signature; outputs on request are those of the graphs.
+    """
     graph = ir.Graph([], [], nodes=[], opset_imports=dict(decoder.graph.opset_imports), name="search")
     builder = GraphBuilder(graph)
     request = _inputs(builder, defaults)
     memory = _encode(builder, encoder, request)
     setting = _setting(builder.op, request, target)
-    found = _search(builder, decoder, setting, request, memory, target)
-    outputs = hypotheses(builder.op, setting, found, pad_id)
-    for tensor in SIGNATURE.outputs:
+    of_decoder = {value.name for value in decoder.graph.outputs}
+    attention = {t.name: t.shape[3] for t in signature.outputs if t.name in of_decoder}
+    found = _search(builder, decoder, setting, request, memory, target, attention)
+    outputs = {**hypotheses(builder.op, setting, found, pad_id), **memory}
+    for tensor in signature.outputs:
         value = outputs[tensor.name]
         value.shape, value.dtype = ir.Shape(tensor.shape), _TYPES[tensor.dtype]
         builder.add_output(value, tensor.name)
@@ -81,7 +92,8 @@ def _inputs(builder: GraphBuilder, defaults: TranslationOptions) -> _Request:
 
 
 def _encode(builder: GraphBuilder, encoder: ir.Model, request: _Request) -> dict[str, ir.Value]:
-    """Keys and values of cross-attention, [B, H, S, D] each, by their names among the decoder's inputs."""
+    """Keys and values of cross-attention, [B, H, S, D] each, by their names among the decoder's inputs; and the states,
+    where the graph gives them."""
     move_weights(encoder.graph, builder.graph, "encoder.")
     given = {"input_ids": request.input_ids, "attention_mask": request.attention_mask}
     nodes, outputs = take_apart(encoder.graph, given)
@@ -156,8 +168,9 @@ def _search(
     request: _Request,
     memory: Mapping[str, ir.Value],
     target: Target,
+    attention: Mapping[str, Dimension],
 ) -> Found:
-    """The loop over steps; in front of it what does not change."""
+    """The loop over steps; in front of it what does not change. attention: outputs that are kept, and their heads."""
     op = builder.op
     constant = {**memory, "encoder_attention_mask": request.attention_mask, "num_candidates": setting.candidates}
     model = _decoder(builder, decoder, constant)
@@ -177,7 +190,9 @@ def _search(
         found = model.outputs
         stepped = search_step(op, setting, step, beams, found["candidate_scores"], found["candidate_ids"])
         cache = [op.Gather(found[_present(past)], stepped.rows, axis=0) for past in model.past]
-        return [stepped.go_on, *stepped.beams.values(), *cache, stepped.tokens, stepped.log_probs, stepped.parents]
+        nodes = [stepped.tokens, stepped.log_probs, stepped.parents]
+        seen = [stepped.ranks, *(op.Reshape(found[name], [-1]) for name in attention)] if attention else []
+        return [stepped.go_on, *stepped.beams.values(), *cache, *nodes, *seen]
 
     state = [
         *(
@@ -187,7 +202,8 @@ def _search(
         *model.past,
     ]
     carried = [ir.Value(name=f"next.{value.name}") for value in state]
-    scanned = [ir.Value(name=f"node.{name}") for name in ("tokens", "log_probs", "parents")]
+    kept = ("tokens", "log_probs", "parents", *(("ranks", *attention) if attention else ()))
+    scanned = [ir.Value(name=f"node.{name}") for name in kept]
     graph = builder.subgraph(
         body,
         [_scalar("step", INT64), _scalar("may_go_on", BOOL), *state],
@@ -197,7 +213,17 @@ def _search(
     most = op.ReduceMax(op.Add(setting.limits, len(target.prefix_ids)), keepdims=0)
     start = [*first.values(), *_empty_cache(op, setting, model)]
     results = op.Loop(most, True, *start, body=graph, _outputs=len(carried) + len(scanned))
-    return Found(Beams(*results[: -len(model.past) - len(scanned)]), *results[len(carried) :])
+    beams = Beams(*results[: -len(model.past) - len(scanned)])
+    tokens, log_probs, parents, *seen = results[len(carried) :]
+    if not attention:
+        return Found(beams, tokens, log_probs, parents)
+    ranks, *weights = seen
+    source = op.Shape(request.input_ids, start=1, end=2)
+    by_row = {
+        name: op.Reshape(flat, op.Concat([-1], setting.rows, [heads], source, axis=0))
+        for (name, heads), flat in zip(attention.items(), weights, strict=True)
+    }
+    return Found(beams, tokens, log_probs, parents, ranks, by_row)
 
 
 def _decoder(builder: GraphBuilder, decoder: ir.Model, constant: Mapping[str, ir.Value]) -> _Decoder:

@@ -1,12 +1,13 @@
 """From the nodes of a search to its hypotheses, as operators of a graph: SPEC.md 4.1, "Result".
 
-Letters: B sentences, K beams, T steps of the search, C = 2K candidates looked at a step.
+Letters: B sentences, K beams, R = B*K rows, S source length, T steps of the search, C = 2K candidates looked at a step.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 from onnxscript import OpBuilder
@@ -22,6 +23,8 @@ class Found:
     tokens: ir.Value  # int64 [T, B * C] of the nodes
     log_probs: ir.Value  # float32 [T, B * C]
     parents: ir.Value  # int64 [T, B * C]
+    ranks: ir.Value | None = None  # int64 [T, B * C], beams that the nodes continue; only with attention
+    attention: Mapping[str, ir.Value] = field(default_factory=dict)  # float32 [T, R, heads, S], by name of the output
 
 
 def hypotheses(op: OpBuilder, setting: Setting, found: Found, pad_id: int) -> dict[str, ir.Value]:
@@ -35,13 +38,29 @@ def hypotheses(op: OpBuilder, setting: Setting, found: Found, pad_id: int) -> di
     taken = op.Max(op.Sub(op.Div(nodes, setting.looked_at), before), 0)  # nodes of each hypothesis, that of eos too
     lengths = op.Max(op.Sub(taken, op.Cast(finished, to=INT64)), 0)
     places = op.Range(0, op.Squeeze(op.Sub(steps, before)), 1)
+    is_taken = op.Less(places, op.Unsqueeze(taken, [2]))  # bool [B, K, T]
     return {
         "sequences": op.Where(op.Less(places, op.Unsqueeze(lengths, [2])), tokens, pad_id),
         "lengths": lengths,
         "scores": op.Cast(scores, to=FLOAT),
-        "token_scores": op.Where(op.Less(places, op.Unsqueeze(taken, [2])), log_probs, 0.0),
+        "token_scores": op.Where(is_taken, log_probs, 0.0),
         "finished": finished,
+        **_attention(op, setting, found, path, is_taken),
     }
+
+
+def _attention(
+    op: OpBuilder, setting: Setting, found: Found, path: ir.Value, is_taken: ir.Value
+) -> dict[str, ir.Value]:
+    """What the step and row that each node of a path comes from looked at: float32 [B, K, T, heads, S]."""
+    if found.ranks is None:
+        return {}
+    step = op.Max(op.Sub(op.Div(path, setting.looked_at), 1), 0)
+    rank = _taken(op, _by_sentence(op, setting, found.ranks), path)
+    row = op.Add(rank, op.Unsqueeze(setting.first_rows, [2]))
+    place = op.Concat(op.Unsqueeze(step, [-1]), op.Unsqueeze(row, [-1]), axis=-1)
+    is_seen = op.Unsqueeze(is_taken, [-2, -1])
+    return {name: op.Where(is_seen, op.GatherND(seen, place), 0.0) for name, seen in found.attention.items()}
 
 
 def _best(op: OpBuilder, setting: Setting, beams: Beams) -> tuple[ir.Value, ir.Value, ir.Value]:

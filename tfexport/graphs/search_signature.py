@@ -5,8 +5,12 @@ Letters: B sentences, K beams, S source length, T steps of the search.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tfexport.graphs.further_outputs import FurtherOutputs
 from tfexport.graphs.signature import GraphSignature, TensorSignature
 from tfexport_runtime.search_graph import OPTIONS
+from tfexport_train.config import EncoderDecoderConfig
 
 SIGNATURE = GraphSignature(
     (
@@ -24,3 +28,10 @@ SIGNATURE = GraphSignature(
         TensorSignature("finished", "bool", ("batch", "beams")),  # ended with eos; else cut at the limit
     ),
 )
+
+
+def search_signature(config: EncoderDecoderConfig, further: FurtherOutputs) -> GraphSignature:
+    """With outputs on request: what the step that gave each token looked at, 0 behind the end; the encoder's states."""
+    by_token = ("batch", "beams", "target")
+    attention = [replace(t, shape=(*by_token, *t.shape[1:])) for t in further.of_decoder(config)]
+    return SIGNATURE.with_outputs([*attention, *further.of_encoder(config)])

@@ -90,6 +90,7 @@ class Stepped:
     tokens: ir.Value  # int64 [B * 2K] of the nodes
     log_probs: ir.Value  # float32 [B * 2K]
     parents: ir.Value  # int64 [B * 2K], their nodes
+    ranks: ir.Value  # int64 [B * 2K], the beams that they continue
 
 
 def search_step(
@@ -123,6 +124,7 @@ def search_step(
         tokens=op.Reshape(looked_at.tokens, [-1]),
         log_probs=op.Reshape(looked_at.log_probs, [-1]),
         parents=op.Reshape(op.GatherElements(beams.nodes, looked_at.beams, axis=1), [-1]),
+        ranks=op.Reshape(looked_at.beams, [-1]),
     )
 
 

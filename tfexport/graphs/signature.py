@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tfexport.graphs.kernels import in_place_head_size
@@ -43,9 +44,9 @@ class GraphSignature:
         )
         return GraphSignature(inputs, outputs)
 
-    def with_output(self, output: TensorSignature) -> GraphSignature:
-        """The same with one more output behind the others."""
-        return GraphSignature(self.inputs, (*self.outputs, output))
+    def with_outputs(self, further: Sequence[TensorSignature]) -> GraphSignature:
+        """The same with more outputs behind the others."""
+        return GraphSignature(self.inputs, (*self.outputs, *further))
 
 
 def encoder_signature(config: EncoderDecoderConfig) -> GraphSignature:

@@ -16,6 +16,7 @@ from onnxscript import GraphBuilder, OpBuilder
 from tfexport.graphs.inlining import move_weights, take_apart
 from tfexport.graphs.search_step import BOOL, FLOAT, INT32, INT64
 from tfexport.passes.strip_metadata import strip_metadata
+from tfexport_runtime.tokenizer import WHITE_SPACE
 
 DOMAIN = "ai.onnx.contrib"
 TEXT, TRANSLATION, SCORE = "text", "translation", "score"
@@ -43,9 +44,10 @@ def build_text_search(search: ir.Model, source: SourceText, source_model: bytes,
     graph = ir.Graph([], [], nodes=[], opset_imports={**search.graph.opset_imports, DOMAIN: 1}, name="text_search")
     builder = GraphBuilder(graph)
     text = builder.input(TEXT, STRING, ["batch"])
-    ids, mask = _encode(builder.op, text, source)
-    given = {"input_ids": ids, "attention_mask": mask, **_own_inputs(builder, search)}
+    own = _own_inputs(builder, search)
     move_weights(search.graph, graph, "search.")
+    ids, mask = _encode(builder.op, text, source)
+    given = {"input_ids": ids, "attention_mask": mask, **own}
     nodes, outputs = take_apart(search.graph, given)
     graph.extend(nodes)
     for name, value in _best(builder.op, outputs).items():
@@ -95,13 +97,25 @@ def _pieces(op: OpBuilder, text: ir.Value, source: SourceText) -> tuple[ir.Value
     """Ids of all texts in a row, int64 [N + 1], with padding behind them; where each text begins and ends: [B + 1]."""
     no = op.initializer(ir.tensor([False], BOOL, name="no"))
     alpha = op.initializer(ir.tensor([0.0], FLOAT, name="sampling_alpha"))
-    inputs = [text, [0], alpha, no, no, no]
+    inputs = [_without_blank(op, text), [0], alpha, no, no, no]
     tokens, starts, _ = op.SentencepieceTokenizer(*inputs, _domain=DOMAIN, _version=1, _outputs=3)
     tokens.dtype, starts.dtype = INT32, INT64
     tokens.shape, starts.shape = ir.Shape(["pieces"]), ir.Shape(["starts"])
     ids = op.Cast(tokens, to=INT64)
     ids = op.Where(op.Less(ids, source.vocab_size), ids, source.unk_id)
     return op.Concat(ids, [source.pad_id], axis=0), starts
+
+
+def _without_blank(op: OpBuilder, text: ir.Value) -> ir.Value:
+    """A text of white space alone becomes empty: a model may have tokens for some of it."""
+    escaped = "".join(f"\\x{{{ord(character):x}}}" for character in WHITE_SPACE)
+    pattern, nothing = (
+        op.initializer(ir.StringTensor([string.encode()], shape=ir.Shape([1]), name=name))
+        for name, string in (("blank", f"^[{escaped}]+$"), ("empty", ""))
+    )
+    stripped: ir.Value = op.StringRegexReplace(text, pattern, nothing, _domain=DOMAIN, _version=1)
+    stripped.dtype, stripped.shape = STRING, ir.Shape(["batch"])
+    return stripped
 
 
 def _best(op: OpBuilder, outputs: Mapping[str, ir.Value]) -> dict[str, ir.Value]:
@@ -136,7 +150,7 @@ def _best(op: OpBuilder, outputs: Mapping[str, ir.Value]) -> dict[str, ir.Value]
 def _add_tokenizers(graph: Any, models: Mapping[str, bytes]) -> None:
     """As an attribute of bytes, which only the file format has."""
     for node in graph.node:
-        if node.domain == DOMAIN:
+        if node.op_type in models:
             attribute = node.attribute.add()
             attribute.name, attribute.type, attribute.s = "model", attribute.STRING, models[node.op_type]
         for attribute in node.attribute:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tfexport_runtime.cache import Array, Memory
 from tfexport_runtime.errors import BundleError
-from tfexport_runtime.graph_pair import Graph, GraphPair
+from tfexport_runtime.graph_pair import ENCODER_STATE, Graph, GraphPair, check_states
 from tfexport_runtime.manifest import Manifest, TensorInfo
 from tfexport_runtime.proposers import best_candidates
 from tfexport_runtime.rules import log_softmax
@@ -90,12 +90,20 @@ class FixedModel(GraphPair):
         names = [name.format("present") for name in self._cross_names]
         found = []
         for sentence, source in enumerate(sources):
-            ids = np.full((1, self._source), self._pad_id, np.int32)
-            ids[0, : len(source)] = source
             mask[sentence, : len(source)] = 1
-            feed: dict[str, Array] = {"input_ids": ids, "attention_mask": mask[sentence : sentence + 1]}
-            found.append(self._encoder.run(names, feed))
+            found.append(self._encoder.run(names, self._source_inputs(source)))
         return Memory([np.concatenate(parts) for parts in zip(*found, strict=True)], mask)
+
+    def encoder_states(self, source: Sequence[int]) -> FloatArray:
+        check_states(self._gives_states)
+        found = self._encoder.run([ENCODER_STATE], self._source_inputs(source))
+        states: FloatArray = found[0][0, : len(source)]
+        return states
+
+    def _source_inputs(self, source: Sequence[int]) -> dict[str, Array]:
+        ids, mask = np.full((1, self._source), self._pad_id, np.int32), np.zeros((1, self._source), np.int32)
+        ids[0, : len(source)], mask[0, : len(source)] = source, 1
+        return {"input_ids": ids, "attention_mask": mask}
 
     def start(self, sources: Sequence[Sequence[int]], beam_size: int) -> FixedCache:
         memory = self.encode(sources)
@@ -113,6 +121,10 @@ class FixedModel(GraphPair):
         no_bias = np.zeros(self._shape.target_vocab_size, np.float32)
         (logits,), cache = self._run(["logits"], tokens, cache, no_bias)
         return logits, cache
+
+    def step_attention(self, tokens: IntArray, cache: FixedCache) -> tuple[list[FloatArray], FixedCache]:
+        no_bias = np.zeros(self._shape.target_vocab_size, np.float32)
+        return self._run(list(self.attention_names), tokens, cache, no_bias)
 
     def _run(
         self, wanted: list[str], tokens: IntArray, cache: FixedCache, bias: FloatArray

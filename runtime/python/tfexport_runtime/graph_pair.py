@@ -5,16 +5,18 @@ Letters: B sentences, K beams, R = B*K rows, S source length, H heads, D head si
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tfexport_runtime.cache import Array, GrowingCache, Memory
-from tfexport_runtime.errors import BundleError
+from tfexport_runtime.errors import BundleError, OptionError
 from tfexport_runtime.manifest import Manifest, TensorInfo
 from tfexport_runtime.step_model import Candidates, FloatArray, IntArray
+
+ATTENTION, ENCODER_STATE = "cross_attention", "encoder_state"  # outputs on request, the first also with a layer behind
 
 
 class Graph(Protocol):
@@ -31,6 +33,8 @@ class GraphPair:
         self._shape = manifest.model
         self._pad_id = manifest.source.pad_id
         self._cache_head = cache_head(manifest)
+        self.attention_names = attention_names(t.name for t in manifest.graphs["decoder"].outputs)
+        self._gives_states = any(t.name == ENCODER_STATE for t in manifest.graphs["encoder"].outputs)
         self._encoder, self._decoder = encoder, decoder
         layers = range(self._shape.num_decoder_layers)
         self._cross_names = [f"{{}}.{i}.encoder.{part}" for i in layers for part in ("key", "value")]
@@ -41,6 +45,14 @@ class GraphPair:
         ids, mask = padded(sources, self._pad_id)
         outputs = [name.format("present") for name in self._cross_names]
         return Memory(self._encoder.run(outputs, {"input_ids": ids, "attention_mask": mask}), mask)
+
+    def encoder_states(self, source: Sequence[int]) -> FloatArray:
+        """The encoder's last hidden states, [S, d_model]. Raises OptionError where the bundle does not give them."""
+        check_states(self._gives_states)
+        ids, mask = padded([source], self._pad_id)
+        found = self._encoder.run([ENCODER_STATE], {"input_ids": ids, "attention_mask": mask})
+        states: FloatArray = found[0][0]
+        return states
 
     def _cross_inputs(self, memory: Memory) -> dict[str, Array]:
         names = (name.format("past_key_values") for name in self._cross_names)
@@ -66,6 +78,10 @@ class GrowingModel(GraphPair):
         (logits,), cache = self._run(["logits"], tokens, cache, no_bias, 1)
         return logits, cache
 
+    def step_attention(self, tokens: IntArray, cache: GrowingCache) -> tuple[list[FloatArray], GrowingCache]:
+        no_bias = np.zeros(self._shape.target_vocab_size, np.float32)
+        return self._run(list(self.attention_names), tokens, cache, no_bias, 1)
+
     def _run(
         self, wanted: list[str], tokens: IntArray, cache: GrowingCache, bias: FloatArray, count: int
     ) -> tuple[list[Array], GrowingCache]:
@@ -81,6 +97,16 @@ class GrowingModel(GraphPair):
         outputs = self._decoder.run(wanted + [name.format("present") for name in self._self_names], inputs)
         longer = GrowingCache(cache.memory, outputs[len(wanted) :], cache.lengths + 1)
         return outputs[: len(wanted)], longer
+
+
+def attention_names(outputs: Iterable[str]) -> tuple[str, ...]:
+    """Those that say what tokens look at; none where they were not asked for at export."""
+    return tuple(name for name in outputs if name.partition(".")[0] == ATTENTION)
+
+
+def check_states(given: bool) -> None:
+    if not given:
+        raise OptionError("this bundle does not give the encoder's states; export it with --with encoder-state")
 
 
 def padded(sources: Sequence[Sequence[int]], pad_id: int) -> tuple[IntArray, npt.NDArray[np.int32]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tfexport_runtime.length_penalty import length_penalty
 from tfexport_runtime.options import TranslationOptions
-from tfexport_runtime.step_model import Request, Target
+from tfexport_runtime.step_model import FloatArray, Request, Target
 
 FinishReason = Literal["eos", "length", "cancelled"]
 
@@ -22,6 +22,7 @@ class Decoded:
     score: float  # after the length penalty
     token_scores: tuple[float, ...]  # log-probability of each id (0 for a hard prefix), then of `eos` if it was reached
     finish_reason: FinishReason
+    attention: dict[str, FloatArray] = field(default_factory=dict)  # as of Hypothesis; only of a search that gives it
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tfexport_runtime.cache import Array
 from tfexport_runtime.errors import OptionError
-from tfexport_runtime.graph_pair import Graph, padded
+from tfexport_runtime.graph_pair import ENCODER_STATE, Graph, attention_names, check_states, padded
 from tfexport_runtime.hypothesis import Decoded, length_limit
 from tfexport_runtime.options import TranslationOptions
 from tfexport_runtime.search import ModelOutputError
@@ -60,9 +60,11 @@ def _length_penalty(options: TranslationOptions) -> Mapping[str, float]:
 class SearchGraph:
     """The graph as something that searches by itself; it knows fewer options than the search of this package."""
 
-    def __init__(self, graph: Graph, pad_id: int) -> None:
-        """pad_id fills up short sources."""
+    def __init__(self, graph: Graph, pad_id: int, outputs: Sequence[str] = OUTPUTS) -> None:
+        """pad_id fills up short sources; outputs: what the graph has."""
         self._graph, self._pad_id = graph, pad_id
+        self.attention_names = attention_names(outputs)
+        self._gives_states = ENCODER_STATE in outputs
 
     def search(self, requests: Sequence[Request], options: TranslationOptions, target: Target) -> list[list[Decoded]]:
         """For each request its hypotheses, best first. Raises OptionError for what the graph cannot do."""
@@ -76,8 +78,27 @@ class SearchGraph:
             "max_length": np.array(limits),  # they say all; so the graph need not look at the length of the source
             "options": options_input(options.with_changes({"max_length_ratio": None})),
         }
-        found = self._graph.run(OUTPUTS, inputs)
-        return [_decoded(request, options.n_best, *rows) for request, *rows in zip(requests, *found, strict=True)]
+        found = self._graph.run((*OUTPUTS, *self.attention_names), inputs)
+        return [self._decoded(request, options.n_best, rows) for request, *rows in zip(requests, *found, strict=True)]
+
+    def encoder_states(self, source: Sequence[int]) -> FloatArray:
+        """The encoder's last hidden states, [S, d_model]. Raises OptionError where the graph does not give them."""
+        check_states(self._gives_states)
+        ids, mask = padded([source], self._pad_id)
+        shortest = {"beam_size": np.array([1]), "max_length": np.array([1])}
+        found = self._graph.run([ENCODER_STATE], {"input_ids": ids, "attention_mask": mask, **shortest})
+        states: FloatArray = found[0][0]
+        return states
+
+    def _decoded(self, request: Request, n_best: int, rows: Sequence[Array]) -> list[Decoded]:
+        """rows: of the outputs, [K, T] and [K] by turns as in OUTPUTS, then [K, T, heads, S] of each attention."""
+        hypotheses = list(_hypotheses(*rows[: len(OUTPUTS)]))[:n_best]
+        if not hypotheses or math.isnan(hypotheses[0].score):
+            raise ModelOutputError(f"the graph found nothing for sentence {request.index + 1}; verify the bundle")
+        for name, weights in zip(self.attention_names, rows[len(OUTPUTS) :], strict=True):
+            for hypothesis, seen in zip(hypotheses, weights, strict=False):
+                hypothesis.attention[name] = seen[: len(hypothesis.token_scores), :, : len(request.source)]
+        return hypotheses
 
 
 def _check(requests: Sequence[Request], options: TranslationOptions) -> None:
@@ -93,14 +114,6 @@ def _check(requests: Sequence[Request], options: TranslationOptions) -> None:
         raise OptionError(
             f"a bundle of format single cannot do {', '.join(asked)}: leave it out, or use another format"
         )
-
-
-def _decoded(request: Request, n_best: int, *rows: Array) -> list[Decoded]:
-    """rows: of the outputs, [K, T] and [K] by turns as in OUTPUTS."""
-    hypotheses = list(_hypotheses(*rows))[:n_best]
-    if not hypotheses or math.isnan(hypotheses[0].score):
-        raise ModelOutputError(f"the graph found nothing for sentence {request.index + 1}; verify the bundle")
-    return hypotheses
 
 
 def _hypotheses(ids: Array, lengths: Array, scores: Array, token_scores: Array, finished: Array) -> Iterator[Decoded]:

@@ -48,7 +48,8 @@ def open_model(bundle: Bundle, options: SessionOptions) -> InPlaceModel | Growin
             f"{bundle.origin}: of format {manifest.graph_format}, which another engine runs: see the README.md in it"
         )
     if manifest.graph_format == "single":
-        return SearchGraph(_session(bundle, "search", options), manifest.source.pad_id)
+        names = [tensor.name for tensor in manifest.graphs["search"].outputs]
+        return SearchGraph(_session(bundle, "search", options), manifest.source.pad_id, names)
     encoder, decoder = (_session(bundle, graph, options) for graph in ("encoder", "decoder"))
     if manifest.cache.form == "fixed":
         return FixedModel(manifest, encoder, decoder)
@@ -82,13 +83,24 @@ class InPlaceModel(GraphPair):
         logits: FloatArray = bound.binding.get_outputs()[bound.logits_place].numpy()
         return logits[cache.places], cache
 
+    def step_attention(self, tokens: IntArray, cache: InPlaceCache) -> tuple[list[FloatArray], InPlaceCache]:
+        cache, bound = self._run(tokens, cache, None, 1, self.attention_names)
+        further = bound.binding.get_outputs()[bound.logits_place + 1 :]
+        return [weights.numpy()[cache.places] for weights in further], cache
+
     def _run(
-        self, tokens: IntArray, cache: InPlaceCache, bias: FloatArray | None, count: int
+        self,
+        tokens: IntArray,
+        cache: InPlaceCache,
+        bias: FloatArray | None,
+        count: int,
+        further: tuple[str, ...] = (),
     ) -> tuple[InPlaceCache, _StepBinding]:
+        """further: names of outputs on request."""
         cache = cache.with_room(self._shape.max_target_length)
         bound: _StepBinding | None = cache.binding
-        if bound is None or bound.count != count:
-            bound = cache.binding = self._bind(cache, count)
+        if bound is None or bound.count != count or bound.further != further:
+            bound = cache.binding = self._bind(cache, count, further)
         bound.tokens[cache.places, 0] = tokens
         if bias is not None and bias is not bound.bias_now:
             bound.bias[0], bound.bias_now = bias, bias
@@ -97,7 +109,7 @@ class InPlaceModel(GraphPair):
         cache.lengths += 1
         return cache, bound
 
-    def _bind(self, cache: InPlaceCache, count: int) -> _StepBinding:
+    def _bind(self, cache: InPlaceCache, count: int, further: tuple[str, ...]) -> _StepBinding:
         """Binds all arrays once; they are then changed in place until rows or capacity change."""
         import onnxruntime
 
@@ -105,6 +117,7 @@ class InPlaceModel(GraphPair):
         bound = _StepBinding(
             self._session.io_binding(),
             count,
+            further,
             tokens=np.zeros((rows, 1), np.int64),
             total_length=np.zeros(1, np.int32),
             bias=np.zeros((1, self._shape.target_vocab_size), np.float32),
@@ -129,7 +142,8 @@ class InPlaceModel(GraphPair):
             bound.binding.bind_ortvalue_input(name, values[id(array)])
         for name, array in outputs.items():
             bound.binding.bind_ortvalue_output(name, values[id(array)])
-        bound.binding.bind_output("logits")
+        for name in ("logits", *further):
+            bound.binding.bind_output(name)
         bound.logits_place = len(outputs)
         return bound
 
@@ -140,6 +154,7 @@ class _StepBinding:
 
     binding: Any
     count: int
+    further: tuple[str, ...]
     tokens: IntArray
     total_length: Array
     bias: FloatArray

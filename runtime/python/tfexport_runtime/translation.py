@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from tfexport_runtime.errors import InputError, OptionError, TruncationWarning
+from tfexport_runtime.further_outputs import AttentionModel, check_attention, with_attention
 from tfexport_runtime.hypothesis import Decoded, FinishReason, length_limit
 from tfexport_runtime.options import TranslationOptions, check_options
 from tfexport_runtime.search import Model, search
-from tfexport_runtime.step_model import Request, Target
+from tfexport_runtime.step_model import FloatArray, Request, Target
 from tfexport_runtime.tokenizer import Tokenizer
 
 
@@ -26,6 +27,8 @@ class Hypothesis:
     score: float  # sum of log-probabilities under the length penalty
     token_scores: tuple[float, ...]  # log-probability of each token (0 for a forced prefix), then of `eos` if reached
     finish_reason: FinishReason
+    # On request, by output: what each of the tokens in `token_scores` looked at, float32 [T, heads, source ids].
+    attention: Mapping[str, FloatArray] = field(default_factory=dict)
 
     @property
     def truncated(self) -> bool:
@@ -70,10 +73,11 @@ def translate(
     options: TranslationOptions,
     prefixes: Sequence[str] | None = None,
     parallel_batches: int = 1,
+    attention: bool = False,
 ) -> list[Translation]:
     """The translations of the texts, in their order. `prefixes` are beginnings of the targets, one for each text.
 
-    With parallel_batches above 1 a callback is called by several threads.
+    With parallel_batches above 1 a callback is called by several threads. attention: of a bundle that gives it.
     Raises OptionError before any work, and InputError for a text that is too long.
     """
     if isinstance(texts, str):
@@ -81,7 +85,9 @@ def translate(
     if prefixes is not None and len(prefixes) != len(texts):
         raise OptionError(f"{len(prefixes)} prefixes for {len(texts)} texts")
     check_options(options, target)
-    sources = [_source_ids(text, i, vocabularies, options) for i, text in enumerate(texts)]
+    if attention:
+        check_attention(model)
+    sources = [source_ids(text, i, vocabularies, options) for i, text in enumerate(texts)]
     requests = [
         Request(source, tuple(vocabularies.target.encode(prefixes[i])) if prefixes else (), i, sample)
         for i, source in enumerate(sources)
@@ -90,7 +96,7 @@ def translate(
     ]
     _check_room(requests, options, target)
     decoded: dict[int, dict[int, list[Decoded]]] = {}
-    found = partial(search, model, options=options, target=target)
+    found = partial(_searched, model, options=options, target=target, attention=attention)
     planned = list(batches(requests, options, parallel_batches))
     with ThreadPoolExecutor(parallel_batches) as threads:
         results = threads.map(found, planned) if parallel_batches > 1 else map(found, planned)
@@ -101,6 +107,16 @@ def translate(
         _translation([h for _, hs in sorted(decoded[i].items()) for h in hs], vocabularies) if i in decoded else EMPTY
         for i in range(len(texts))
     ]
+
+
+def _searched(
+    model: Model, requests: Sequence[Request], options: TranslationOptions, target: Target, attention: bool
+) -> list[list[Decoded]]:
+    """A search by steps does not keep what was looked at: its results are read once more."""
+    results = search(model, requests, options, target)
+    if not attention or not isinstance(model, AttentionModel):
+        return results
+    return [with_attention(model, r.source, found, target) for r, found in zip(requests, results, strict=True)]
 
 
 def batches(requests: Sequence[Request], options: TranslationOptions, parallel: int = 1) -> Iterator[list[Request]]:
@@ -124,7 +140,7 @@ def batches(requests: Sequence[Request], options: TranslationOptions, parallel: 
         yield batch
 
 
-def _source_ids(text: str, index: int, vocabularies: Vocabularies, options: TranslationOptions) -> tuple[int, ...]:
+def source_ids(text: str, index: int, vocabularies: Vocabularies, options: TranslationOptions) -> tuple[int, ...]:
     """What the encoder reads; empty for a text without tokens."""
     try:
         ids = vocabularies.source.encode(text)
@@ -164,7 +180,13 @@ def _translation(decoded: Sequence[Decoded], vocabularies: Vocabularies) -> Tran
     return Translation(
         tuple(
             Hypothesis(
-                tokenizer.decode(d.ids), tuple(tokenizer.tokens(d.ids)), d.ids, d.score, d.token_scores, d.finish_reason
+                tokenizer.decode(d.ids),
+                tuple(tokenizer.tokens(d.ids)),
+                d.ids,
+                d.score,
+                d.token_scores,
+                d.finish_reason,
+                d.attention,
             )
             for d in sorted(decoded, key=lambda d: -d.score)  # stable: they are in order unless they are samples
         )

@@ -7,11 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tfexport_runtime.bundle import Bundle, read_bundle
+from tfexport_runtime.errors import OptionError
+from tfexport_runtime.further_outputs import FurtherModel
 from tfexport_runtime.options import TranslationOptions
 from tfexport_runtime.search import Model
 from tfexport_runtime.session import SessionOptions, open_model
-from tfexport_runtime.translation import Translation, Vocabularies, translate
+from tfexport_runtime.step_model import FloatArray
+from tfexport_runtime.translation import Translation, Vocabularies, source_ids, translate
 
 
 class Translator:
@@ -48,9 +53,11 @@ class Translator:
         texts: Sequence[str],
         options: TranslationOptions | None = None,
         prefixes: Sequence[str] | None = None,
+        attention: bool = False,
     ) -> list[Translation]:
         """Translates the texts, in their order. `prefixes` are beginnings of the targets, one for each text.
 
+        attention: hypotheses also tell what their tokens looked at; of a bundle that was exported with it.
         Raises OptionError before any work, and InputError for a text that is too long.
         """
         return translate(
@@ -61,7 +68,20 @@ class Translator:
             options or self.default_options,
             prefixes,
             self._parallel_batches,
+            attention,
         )
+
+    def encoder_states(self, texts: Sequence[str]) -> list[FloatArray]:
+        """The encoder's last hidden states of each text, [source ids, d_model]; of an empty text [0, d_model].
+
+        Raises OptionError where the bundle does not give them, and InputError for a text that is too long.
+        """
+        model = self._model
+        if not isinstance(model, FurtherModel):
+            raise OptionError("this engine does not give the encoder's states")
+        nothing = np.zeros((0, self.bundle.manifest.model.d_model), np.float32)
+        sources = [source_ids(text, i, self._vocabularies, self.default_options) for i, text in enumerate(texts)]
+        return [model.encoder_states(source) if source else nothing for source in sources]
 
     def options(self, changes: Mapping[str, Any]) -> TranslationOptions:
         """The bundle's default options with some changed."""

@@ -79,7 +79,7 @@ public:
         const Sizes past = sizes_of(checked(step.input_tensor_meta(3), "read the shape of the cache"));
         heads_ = past[2], size_ = past[4];
         vocabulary_ = sizes_of(checked(step.output_tensor_meta(0), "read the shape of the logits"))[2];
-        parts_ = static_cast<int>(step.num_outputs()) - 1;  // keys and values of L layers
+        parts_ = (static_cast<int>(step.num_inputs()) - 3) / 2;  // keys and values of L layers
     }
 
     std::vector<std::int64_t> translate(std::vector<std::int64_t> source) {
