@@ -29,20 +29,24 @@ VERSION_5 = int(hf.__version__.partition(".")[0]) >= 5  # its folders have names
 TEXTS = ["tina isst reis", "es rast", "nina rennt in rans nest", "a"]
 MADE_UP = 8  # ids of M2M100 that stand for nothing
 LONGEST = 24  # new tokens
-SIZES = {"d_model": 16, "max_position_embeddings": 40}
+SIZES = {"d_model": 8, "max_position_embeddings": 40}
 BART_SIZES = {
     **SIZES,
     "encoder_attention_heads": 2,
     "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 20,
-    "decoder_ffn_dim": 20,
+    "encoder_ffn_dim": 12,
+    "decoder_ffn_dim": 12,
     "init_std": 0.35,
 }
+LAYERS = (2, 2), (3, 1)  # every family has both
+FLAN = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_model": 16, "d_kv": 12, "d_ff": 20}
+GREEDY = {"num_beams": 1}
+BEAM = {"num_beams": 4, "num_return_sequences": 4, "early_stopping": True}
 T5_SIZES = {
-    "d_model": 16,
-    "d_kv": 12,
+    "d_model": 8,
+    "d_kv": 6,
     "num_heads": 2,
-    "d_ff": 20,
+    "d_ff": 12,
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 12,
 }
@@ -212,11 +216,21 @@ def cases() -> list[Case]:
             vocabulary=40,
             save={"safe_serialization": False},
         ),
+        *(
+            Case(
+                f"mbart-{layers[0]}-{layers[1]}",
+                bart_config(hf.MBartConfig, layers, scale_embedding=True),
+                mbart,
+                lambda f: fairseq_tokenizer(f, hf.MBartTokenizer, ("de_DE", "fr_XX")),
+                options=german_french,
+            )
+            for layers in LAYERS
+        ),
         Case(
-            "mbart-2-2",
-            bart_config(hf.MBartConfig, (2, 2), scale_embedding=True),
+            "mbart50-2-2",
+            bart_config(hf.MBartConfig, (2, 2), **start),
             mbart,
-            lambda f: fairseq_tokenizer(f, hf.MBartTokenizer, ("de_DE", "fr_XX")),
+            lambda f: fairseq_tokenizer(f, hf.MBart50Tokenizer, ("de_DE", "fr_XX")),
             options=german_french,
         ),
         Case(
@@ -225,22 +239,28 @@ def cases() -> list[Case]:
             mbart,
             lambda f: fairseq_tokenizer(f, hf.MBart50Tokenizer, ("de_DE", "fr_XX")),
             options=german_french,
-            save={"max_shard_size": "20KB"},
+            save={"max_shard_size": "8KB"},
             dtype=torch.bfloat16,
         ),
-        Case(
-            "m2m100-2-2",
-            bart_config(hf.M2M100Config, (2, 2), **start),
-            m2m,
-            m2m_tokenizer,
-            options={"source_language": "de", "target_language": "fr"},
+        *(
+            Case(
+                f"m2m100-{layers[0]}-{layers[1]}",
+                bart_config(hf.M2M100Config, layers, **start),
+                m2m,
+                m2m_tokenizer,
+                options={"source_language": "de", "target_language": "fr"},
+            )
+            for layers in LAYERS
         ),
-        Case(
-            "nllb-3-1",
-            bart_config(hf.M2M100Config, (3, 1), **start),
-            m2m,
-            lambda f: fairseq_tokenizer(f, hf.NllbTokenizer, ("deu_Latn", "fra_Latn")),
-            options={"source_language": "deu_Latn", "target_language": "fra_Latn"},
+        *(
+            Case(
+                f"nllb-{layers[0]}-{layers[1]}",
+                bart_config(hf.M2M100Config, layers, **start),
+                m2m,
+                lambda f: fairseq_tokenizer(f, hf.NllbTokenizer, ("deu_Latn", "fra_Latn")),
+                options={"source_language": "deu_Latn", "target_language": "fra_Latn"},
+            )
+            for layers in LAYERS
         ),
         Case(
             "pegasus-2-2",
@@ -255,23 +275,19 @@ def cases() -> list[Case]:
             hf.PegasusForConditionalGeneration,
             lambda f: piece_tokenizer(f, hf.PegasusTokenizer, T5_IDS),
         ),
-        Case(
-            "t5-2-2",
-            t5_config(hf.T5Config, (2, 2)),
-            hf.T5ForConditionalGeneration,
-            lambda f: piece_tokenizer(f, hf.T5Tokenizer, T5_IDS, extra_ids=4),
-        ),
-        Case(
-            "flan-t5-3-1",
-            t5_config(hf.T5Config, (3, 1), feed_forward_proj="gated-gelu", tie_word_embeddings=False),
-            hf.T5ForConditionalGeneration,
-            lambda f: piece_tokenizer(f, hf.T5Tokenizer, T5_IDS, extra_ids=4),
-        ),
-        Case(
-            "mt5-2-2",
-            t5_config(hf.MT5Config, (2, 2)),
-            hf.MT5ForConditionalGeneration,
-            lambda f: piece_tokenizer(f, hf.T5Tokenizer, T5_IDS, extra_ids=0),
+        *(
+            Case(
+                f"{name}-{layers[0]}-{layers[1]}",
+                t5_config(kind, layers, **settings),
+                model,
+                lambda f, extra=extra: piece_tokenizer(f, hf.T5Tokenizer, T5_IDS, extra_ids=extra),
+            )
+            for layers in LAYERS
+            for name, kind, model, extra, settings in (
+                ("t5", hf.T5Config, hf.T5ForConditionalGeneration, 4, {"d_kv": 4}),
+                ("flan-t5", hf.T5Config, hf.T5ForConditionalGeneration, 4, FLAN),
+                ("mt5", hf.MT5Config, hf.MT5ForConditionalGeneration, 0, {}),
+            )
         ),
     ]
 
@@ -313,10 +329,8 @@ def attempt(case: Case, folder: Path, tokenizer: Any, seed: int) -> dict[str, An
     encourage_end(model, source, settings)
     round_weights(model, case.dtype)
     with torch.inference_mode():
-        greedy = model.generate(**source, num_beams=1, **settings)
-        beams = model.generate(
-            **source, num_beams=4, num_return_sequences=4, early_stopping=True, **settings, **case.generate
-        )
+        greedy = model.generate(**source, **GREEDY, **settings)
+        beams = model.generate(**source, **BEAM, **settings, **case.generate)
     eos = model.config.eos_token_id
     results = {name: stripped(ids, 1 + len(prefix), eos) for name, ids in (("greedy", greedy), ("beam", beams))}
     ends = all(eos in row[1 + len(prefix) :] for row in beams.tolist())
@@ -338,8 +352,9 @@ def attempt(case: Case, folder: Path, tokenizer: Any, seed: int) -> dict[str, An
         "source_ids": [row[mask.bool()].tolist() for row, mask in zip(*source.values(), strict=True)],
         "decoder_ids": greedy[:, :5].tolist(),
         "prefix_ids": prefix,
-        "max_new_tokens": LONGEST,
-        "suppress_tokens": settings["suppress_tokens"],
+        "generate": settings,
+        "generate_greedy": GREEDY,
+        "generate_beam": {**BEAM, **case.generate},
         "greedy": results["greedy"],
         "beam": [results["beam"][i : i + 4] for i in range(0, len(results["beam"]), 4)],
         "logits": logits,

@@ -1,4 +1,5 @@
-"""Writes data/tokenizers.json: files of Hugging Face's `tokenizers` with the ids that the library gives for TEXTS.
+"""Writes data/tokenizers.json: files of Hugging Face's `tokenizers` with the ids that the library gives for TEXTS, and
+what the ids of 1,500 more texts come down to.
 
 `python -m tests.checkpoints.make_tokenizers` from the root of the repository, in an environment with `tokenizers`. The
 files are what `transformers` makes of a SentencePiece model (its SpmConverter). The compiled normalisation rules, which
@@ -9,10 +10,12 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.checkpoints.tokenizer_fixture import TEXTS, trained
+from tests.checkpoints.tokenizer_fixture import LINES, TEXTS, trained, varied_texts
 from tfexport.checkpoints.tokenizers.sentencepiece_model import parse_model
 
 FILE = Path(__file__).parent / "data" / "tokenizers.json"
@@ -20,10 +23,24 @@ RULES = "the rules of nmt_nfkc"
 
 
 def read() -> dict[str, dict[str, Any]]:
-    """name -> {"tokenizer": content of a tokenizer.json, "ids": those of TEXTS}"""
+    """name -> {"tokenizer": content of a tokenizer.json, "ids": those of TEXTS, "digests": of ids of varied_texts}"""
     rules = base64.b64encode(parse_model(trained("unigram")).normalizer_spec.precompiled_charsmap).decode()
     cases = json.loads(FILE.read_text(encoding="utf-8").replace(RULES, rules))["cases"]
     return dict(cases)
+
+
+def digest(ids: Sequence[int]) -> str:
+    """Four letters that other ids hardly have."""
+    return f"{zlib.crc32(json.dumps(ids).encode()) & 0xFFFF:04x}"
+
+
+def _byte_level() -> dict[str, Any]:
+    """As BART's and GPT-2's."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer(add_prefix_space=False)
+    tokenizer.train_from_iterator(LINES, vocab_size=290, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    return dict(json.loads(tokenizer.to_str()))
 
 
 def _tokenizers() -> dict[str, Any]:
@@ -86,10 +103,11 @@ def main() -> None:
         name: {
             "tokenizer": json.loads(tokenizer.to_str()),
             "ids": [tokenizer.encode(text, add_special_tokens=False).ids for text in TEXTS],
+            "digests": "".join(digest(tokenizer.encode(text, add_special_tokens=False).ids) for text in varied_texts()),
         }
         for name, tokenizer in _tokenizers().items()
     }
-    values = {"tokenizers": tokenizers.__version__, "cases": cases}
+    values = {"tokenizers": tokenizers.__version__, "cases": cases, "byte level": _byte_level()}
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
     FILE.write_text(text.replace(rules, RULES) + "\n", encoding="utf-8")
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.checkpoints.make_ctranslate2 import FOLDER, FORMS, SHARED
+from tests.checkpoints.make_ctranslate2 import FOLDER, FORMS
 from tfexport.checkpoints.ctranslate2 import FORMAT
 from tfexport.checkpoints.ctranslate2_file import read_model_file
 from tfexport.checkpoints.imported import Imported, ImportOptions
@@ -64,9 +64,11 @@ def test_forms_become_what_they_are() -> None:
     assert configs["embedding-norm"].max_positions == 40
     assert configs["embedding-norm"].tie_output
     assert configs["embedding-norm"].share_embeddings
-    assert configs["zero-start"].start_id == len(SHARED) == configs["zero-start"].target_vocab_size - 1
+    zero = configs["zero-start"]
+    assert (zero.start_id, zero.pad_id, zero.source_vocab_size, zero.target_vocab_size) == (0, 0, 32, 39)
     assert not configs["bfloat16"].scale_embedding
-    assert [configs["post-norm"].num_encoder_layers, configs["post-norm"].num_decoder_layers] == [1, 2]
+    layers = {form: (c.num_encoder_layers, c.num_decoder_layers) for form, c in configs.items()}
+    assert layers == {form: values["layers"] for form, values in FORMS.items()}
 
 
 def test_special_tokens_with_other_ids_on_each_side_move_to_one() -> None:
@@ -99,7 +101,7 @@ def test_facts_of_a_person_count_more() -> None:
 def test_ids_instead_of_a_tokenizer() -> None:
     checkpoint = read(FOLDER / "zero-start", ids=True).checkpoint
     assert checkpoint.source.tokenizer(0).encode("3 5") == [3, 5]
-    assert checkpoint.source.tokenizer(0).size == checkpoint.config.source_vocab_size == 38
+    assert checkpoint.source.tokenizer(0).size == checkpoint.config.source_vocab_size == 32
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import IO
 
@@ -11,10 +12,11 @@ import pytest
 import torch
 
 from tests.checkpoints.tutorial_classes import AnnotatedEncoderDecoder, positional_encoding
-from tfexport_train.mapped_memory import let_go, mapped_spans
+from tfexport_train.mapped_memory import in_file, let_go, mapped_spans
 
 _IMPORT = """
 import sys
+import tempfile
 from pathlib import Path
 import torch
 from tfexport.checkpoints import ImportOptions, open_checkpoint
@@ -92,3 +94,27 @@ def test_short_tensors_and_those_in_memory_are_nothing_to_let_go_of(tmp_path: Pa
     torch.save({"a": torch.ones(3)}, tmp_path / "w.pt")
     weights = torch.load(tmp_path / "w.pt", weights_only=True, mmap=True)
     assert mapped_spans([weights["a"], torch.ones(50_000), torch.empty(0)]) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere weights stay in memory")
+def test_computed_weights_lie_in_a_file_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    half, more = torch.randn(700, 500).half(), torch.randn(40, 500)
+    joined = in_file(half, more)
+    assert torch.equal(joined, torch.cat([half.float(), more]))
+    assert len(mapped_spans([joined])) == 1
+    assert torch.equal(in_file(half.T), half.T.float())
+    assert in_file(half.T).is_contiguous()
+    assert not list(tmp_path.iterdir())
+    let_go(mapped_spans([joined]))
+    assert torch.equal(joined[:700], half.float())
+
+
+def test_where_no_file_can_be_written_weights_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
+    weights = torch.randn(700, 500).half()
+    assert torch.equal(in_file(weights), weights.float())
+    assert mapped_spans([in_file(weights)]) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.checkpoints.tutorial_forms import FORMS, PAD, SIZES, UNK, Form, greedy_by_recompute, imported
+from tests.checkpoints.tutorial_forms import FORMS, PAD, SIZES, UNK, Form, imported, search_by_recompute
 from tfexport.checkpoints.positions import is_sinusoidal
 from tfexport_runtime.options import TranslationOptions
 from tfexport_train.evaluate import TorchTranslator
@@ -37,17 +37,22 @@ def test_logits_of_a_ragged_batch_are_those_of_the_class(form: Form, tmp_path: P
     torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
-def test_greedy_tokens_are_those_of_recomputing_with_the_class(form: Form, tmp_path: Path) -> None:
+def test_tokens_are_those_of_searching_with_the_class(form: Form, beam: int, tmp_path: Path) -> None:
     module = form.module()
     checkpoint = imported(module.state_dict(), tmp_path / "m.pt", form.facts).checkpoint
     rows = [[i for i in row if i != PAD] for row in batch(SIZES[0], LENGTHS).tolist()]
     translator = TorchTranslator.from_checkpoint(checkpoint)
     before, after = translator.vocabularies.before, translator.vocabularies.after
-    wanted = [greedy_by_recompute(form, module, [*before, *row, *after], 12) for row in rows]
-    translated = translator.translate([" ".join(map(str, row)) for row in rows], TranslationOptions(max_length=12))
-    assert [t.best.text for t in translated] == [" ".join(map(str, tokens)) for tokens in wanted]
-    assert len({*map(len, wanted)} | {tuple(w) for w in wanted}) > 1
+    length = 10 if beam == 1 else 5
+    options = TranslationOptions(beam_size=beam, n_best=beam, max_length=length, no_repeat_ngram_size=1)
+    found = translator.translate([" ".join(map(str, row)) for row in rows], options)
+    for row, translation in zip(rows, found, strict=True):
+        wanted = sorted(search_by_recompute(form, module, [*before, *row, *after], options), key=lambda r: -r.score)
+        assert [h.ids for h in translation.hypotheses] == [r.ids for r in wanted]
+        assert [h.score for h in translation.hypotheses] == pytest.approx([r.score for r in wanted], abs=1e-4)
+    assert len({round(t.best.score, 4) for t in found}) > 1  # the source matters
 
 
 def test_annotated_sources_begin_and_end_as_in_the_tutorial(tmp_path: Path) -> None:

@@ -227,14 +227,15 @@ class BlogTransformer(nn.Module):
         d_model: int = 16,
         num_heads: int = 4,
         layers: tuple[int, int] = (2, 2),
+        d_ff: int = 24,
     ) -> None:
         super().__init__()
         self.scale = math.sqrt(d_model)
         self.src_embedding = nn.Embedding(src_vocab_size, d_model, padding_idx=0)
         self.tgt_embedding = nn.Embedding(tgt_vocab_size, d_model, padding_idx=0)
         self.positional_encoding = BlogPositions(d_model, 50)
-        self.encoder_layers = nn.ModuleList(BlogBlock(d_model, num_heads, 24, False) for _ in range(layers[0]))
-        self.decoder_layers = nn.ModuleList(BlogBlock(d_model, num_heads, 24, True) for _ in range(layers[1]))
+        self.encoder_layers = nn.ModuleList(BlogBlock(d_model, num_heads, d_ff, False) for _ in range(layers[0]))
+        self.decoder_layers = nn.ModuleList(BlogBlock(d_model, num_heads, d_ff, True) for _ in range(layers[1]))
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
         self.fc_out = nn.Linear(d_model, tgt_vocab_size, bias=False)
         self.fc_out.weight = self.tgt_embedding.weight

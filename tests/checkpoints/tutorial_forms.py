@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,10 +20,13 @@ from tests.checkpoints.tutorial_classes import (
     annotated_log_probs,
     with_random_weights,
 )
+from tests.search import reference
 from tfexport.checkpoints import Imported, ImportOptions, open_checkpoint
+from tfexport_runtime.options import TranslationOptions
 
 SIZES = 11, 13
 PAD, START, EOS, UNK = 0, 1, 2, 3
+LONGEST = 50  # tokens that every form has positions for
 IDS = {"pad_id": PAD, "start_id": START, "eos_id": EOS, "unk_id": UNK}
 TEXT = {"source_add_bos": False, "source_add_eos": True}
 
@@ -136,3 +140,16 @@ def greedy_by_recompute(form: Form, module: nn.Module, source: Sequence[int], st
         logits[[PAD, START]] = -torch.inf
         target.append(int(logits.argmax()))
     return [token for token in target[1:] if token != EOS]
+
+
+def search_by_recompute(
+    form: Form, module: nn.Module, source: Sequence[int], options: TranslationOptions
+) -> list[reference.Result]:
+    """The search of the specification, with the class computing the whole prefix again for every hypothesis."""
+
+    def logits(tokens: tuple[int, ...]) -> np.ndarray:
+        found = form.logits(module, torch.tensor([list(source)]), torch.tensor([[START, *tokens]]))
+        return found[0, -1].detach().numpy()
+
+    problem = reference.Problem(logits, EOS, (PAD, START), LONGEST, tuple(source))
+    return reference.search(problem, options)

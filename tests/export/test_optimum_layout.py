@@ -11,22 +11,17 @@ import onnxruntime
 import pytest
 from safetensors.numpy import load_file
 
-from tests.conftest import made_once
-from tfexport.checkpoints import ImportOptions, open_checkpoint
+from tests.checkpoints.optimum_folder import ORIGINALS, optimum_folder
 from tfexport.errors import ExportError
 from tfexport.layouts.optimum import OptimumOptions, export_optimum
 from tfexport_train.checkpoint import Checkpoint
 
-ORIGINAL = Path(__file__).parent.parent / "checkpoints" / "data" / "hugging_face" / "t5-2-2"
+ORIGINAL = ORIGINALS / "t5-2-2"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    def export(path: Path) -> None:
-        checkpoint = open_checkpoint(ORIGINAL, ImportOptions()).checkpoint
-        assert export_optimum(ORIGINAL, checkpoint, path, OptimumOptions()).parity.passed
-
-    return made_once(tmp_path_factory, "t5-optimum", export)
+    return optimum_folder(tmp_path_factory, "t5-2-2")
 
 
 def session(folder: Path, name: str) -> onnxruntime.InferenceSession:
@@ -62,7 +57,7 @@ def test_logits_are_those_of_the_original_in_one_call_and_in_steps(folder: Path)
     decoder = session(folder, "decoder_model_merged.onnx")
 
     def call(tokens: np.ndarray[Any, Any], past: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        empty = {name: np.zeros((len(sources), 2, 0, 12), np.float32) for name in cache_names("past_key_values")}
+        empty = {name: np.zeros((len(sources), 2, 0, 4), np.float32) for name in cache_names("past_key_values")}
         inputs = {"encoder_attention_mask": mask, "input_ids": tokens, "encoder_hidden_states": hidden}
         cached = {**(past or empty), "use_cache_branch": np.array([past is not None])}
         logits, *present = decoder.run(None, {**inputs, **cached})

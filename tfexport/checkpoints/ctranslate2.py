@@ -21,7 +21,6 @@ from tfexport.checkpoints.ctranslate2_text import (
     text_side,
     with_ends,
     with_language,
-    with_start,
 )
 from tfexport.checkpoints.imported import Imported, ImportOptions
 from tfexport.checkpoints.mapping import Mapped, Rule, map_weights
@@ -33,18 +32,20 @@ from tfexport.checkpoints.toolkit import (
     check_complete,
     check_sizes,
     computed_positions,
+    gelu_by_silu,
     put_together,
     sines_then_cosines,
     unite_equal_tables,
     wanted_positions,
-    with_zero_row,
+    with_zero_rows,
 )
 from tfexport_train.errors import CheckpointError
 
 MODEL_FILE = "model.bin"
 _SPECIFICATIONS = ("TransformerSpec", "TransformerBase", "TransformerBig")
 _SIDES = {"encoder": "source", "decoder": "target"}
-_ACTIVATIONS = ("relu", "gelu_tanh", "silu", "gelu")
+_ACTIVATIONS = ("relu", "gelu_tanh", "silu", "gelu", "silu")
+_GELU_BY_SIGMOID = 4  # number of x sigmoid(1.702 x), which is computed by silu
 _GATED = ("reglu", "geglu_tanh", "swiglu", "geglu")
 _REFUSED = {
     "relative_position_keys": "relative positions of Shaw et al. 2018",
@@ -130,17 +131,19 @@ class CTranslate2Folder:
         mapped = map_weights(file.weights, _rules(_is_gated(file)), drop=["*/relative_attention_bias"])
         check_complete(mapped, path, _NEEDED)
         facts = {**_form(file, names, path), **_fold_scales(mapped, file)}
+        if file.attribute("encoder/activation", 0) == _GELU_BY_SIGMOID:
+            gelu_by_silu(mapped)
         unite_equal_tables(mapped)
         if not any(name in mapped.weights for name in TABLES.values()) and not facts["relative_buckets"]:
             width = mapped.weights[EMBEDDINGS["target"]].shape[1]
             computed_positions(mapped, sines_then_cosines(1, wanted_positions(options), width))
         vocabularies = read_vocabularies(path, names)
         check_sizes(mapped, vocabularies, path)
+        if file.attributes.get("decoder/start_from_zero_embedding", 0):
+            with_zero_rows(mapped, vocabularies)
+            names["decoder_start_token"] = ZERO_TOKEN
         facts |= special_ids(mapped, vocabularies, names, path)
         start = vocabularies["target"][facts["start_id"]]
-        if file.attributes.get("decoder/start_from_zero_embedding", 0):
-            facts["start_id"] = with_zero_row(mapped)
-            vocabularies, start = with_start(vocabularies, mapped), ZERO_TOKEN
         sides = {side: text_side(side, vocabularies, names, path, options) for side in vocabularies}
         source = with_ends(sides["source"], vocabularies["source"], names, start, options)
         target = with_language(sides["target"], vocabularies["target"], options)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from tfexport_train.errors import CheckpointError
+from tfexport_train.mapped_memory import in_file, let_go, mapped_spans
 
 VERSIONS = range(2, 7)
 _TYPES: tuple[str, ...] = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
@@ -132,7 +133,11 @@ def _dequantised(arrays: Mapping[str, tuple[Array, str]], aliases: Mapping[str, 
         if array.ndim == 0 or name.endswith("_scale") or name in aliases:
             continue
         scale = arrays.get(f"{name}_scale")
-        weights[name] = _float32(array, kind, None if scale is None else scale[0], f"{path}: {name}")
+        found = _float32(array, kind, None if scale is None else scale[0], f"{path}: {name}")
+        if not np.shares_memory(found.numpy(), array):
+            found = in_file(found)
+            let_go(mapped_spans([torch.from_numpy(array.view(np.uint8))]))
+        weights[name] = found
     for alias, name in aliases.items():
         if name in weights:
             weights[alias] = weights[name]

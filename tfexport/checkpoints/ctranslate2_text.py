@@ -13,7 +13,7 @@ from tfexport.checkpoints.imported import ImportOptions
 from tfexport.checkpoints.mapping import Mapped
 from tfexport.checkpoints.tokenizers.files import read_tokenizer
 from tfexport.checkpoints.tokenizers.tokens import made_of_characters, number_list, read_text, read_tokens, token_list
-from tfexport.checkpoints.toolkit import EMBEDDINGS, ZERO_TOKEN, same_place, token_id
+from tfexport.checkpoints.toolkit import same_place, token_id
 from tfexport_train.checkpoint import TextSide
 from tfexport_train.errors import CheckpointError
 
@@ -65,14 +65,6 @@ def special_ids(
     special = {"pad_id": padding, "start_id": start, "eos_id": names["eos_token"], "unk_id": names["unk_token"]}
     same_place(mapped, vocabularies, list(dict.fromkeys(special.values())))
     return {name: vocabularies["target"].index(token) for name, token in special.items()}
-
-
-def with_start(vocabularies: Mapping[str, list[str]], mapped: Mapped) -> dict[str, list[str]]:
-    """The token without an embedding gets a name on each side that has a row for it."""
-    return {
-        side: [*tokens, ZERO_TOKEN] if len(mapped.weights.get(EMBEDDINGS[side], ())) == len(tokens) + 1 else tokens
-        for side, tokens in vocabularies.items()
-    }
 
 
 def text_side(

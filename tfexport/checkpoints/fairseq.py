@@ -16,7 +16,7 @@ from torch import Tensor
 from tfexport.checkpoints.imported import Imported, ImportOptions
 from tfexport.checkpoints.mapping import Mapped, Rule, map_weights
 from tfexport.checkpoints.tokenizers.files import read_tokenizer
-from tfexport.checkpoints.tokenizers.tokens import number_list, read_fairseq_dict, token_list
+from tfexport.checkpoints.tokenizers.tokens import number_list, read_fairseq_dict, read_text, token_list
 from tfexport.checkpoints.toolkit import (
     EMBEDDINGS,
     TABLES,
@@ -222,14 +222,17 @@ def _dictionary(path: Path, side: str, settings: _Settings, options: ImportOptio
     if given is not None and given.name.startswith("dict"):
         return given
     language = settings.task.get(f"{side}_lang") or settings.values.get(f"{side}_lang")
-    names = [f"dict.{language}.txt", "dict.txt"]
-    found = next((path.parent / name for name in names if (path.parent / name).is_file()), None)
-    if found is None:
+    beside = sorted(path.parent.glob("dict*.txt"))
+    named = [file for file in beside if file.name in (f"dict.{language}.txt", "dict.txt")]
+    if not named and language is None and len({read_text(file) for file in beside}) == 1:
+        return beside[0]  # one for both languages
+    if not named:
+        wanted = "its settings do not name its languages" if language is None else f"put dict.{language}.txt beside it"
+        there = f"; there are {', '.join(file.name for file in beside)}" if beside else ""
         raise CheckpointError(
-            f"{path}: needs the {side} dictionary: put {names[0]} of the data folder beside it, or give it with "
-            f"--{side}-tokenizer"
+            f"{path}: needs the {side} dictionary of its data: {wanted}, or give it with --{side}-tokenizer{there}"
         )
-    return found
+    return named[0]
 
 
 def _text_side(side: str, tokens: list[str], options: ImportOptions) -> TextSide:

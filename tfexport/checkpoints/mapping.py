@@ -21,7 +21,7 @@ from tfexport.checkpoints.expected import expected_shapes
 from tfexport.checkpoints.imported import Explanation, LeftOver, MappingError, Match
 from tfexport_train.config import EncoderDecoderConfig
 from tfexport_train.errors import CheckpointError
-from tfexport_train.mapped_memory import let_go, mapped_spans
+from tfexport_train.mapped_memory import in_file, let_go, mapped_spans
 
 _PLACEHOLDER = re.compile(r"\{(\w+)([+-]\d+)?\}")
 
@@ -205,9 +205,10 @@ def _split(rule: Rule, whole: Tensor, parts: int) -> Sequence[Tensor]:
 
 
 def _finished(rule: Rule, part: Tensor) -> Tensor:
-    part = part.float().contiguous()
+    if part.dtype != torch.float32 or not part.is_contiguous():
+        part = in_file(part)
     if rule.scale != 1.0:
-        part = part * rule.scale
+        part = in_file(part * rule.scale)
     return part if rule.change is None else rule.change(part).contiguous()
 
 

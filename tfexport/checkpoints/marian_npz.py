@@ -6,6 +6,7 @@ root of their size and adds sines and cosines (marian-dev, src/models/transforme
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tfexport.checkpoints.imported import Imported, ImportOptions
-from tfexport.checkpoints.mapping import Mapped, Rule, count_layers, map_weights
+from tfexport.checkpoints.mapping import Mapped, Rule, map_weights
 from tfexport.checkpoints.tokenizers.files import read_tokenizer
 from tfexport.checkpoints.tokenizers.sentencepiece_model import piece_names
 from tfexport.checkpoints.tokenizers.tokens import number_list, read_text, token_list
@@ -27,19 +28,22 @@ from tfexport.checkpoints.toolkit import (
     Found,
     check_complete,
     computed_positions,
+    gelu_by_silu,
     put_together,
+    same_place,
     sines_then_cosines,
     token_id,
     unite_equal_tables,
     wanted_positions,
-    with_zero_row,
+    with_zero_rows,
 )
 from tfexport_train.checkpoint import TextSide
 from tfexport_train.errors import CheckpointError
+from tfexport_train.mapped_memory import in_file
 
 SETTINGS = "special:model.yml"
 _LARGEST = 2**36  # bytes of all arrays together
-_GELU_SLOPE = 1.702  # Marian's gelu is x sigmoid(1.702 x)
+_GELU_VERSION = (1, 12, 0)  # up to here Marian's gelu is x sigmoid(1.702 x)
 _EOS, _UNK = "</s>", "<unk>"
 _ATTENTIONS = {"self": "self_attention", "context": "cross_attention"}
 _REQUIRED: Mapping[str, tuple[Any, ...]] = {
@@ -48,6 +52,11 @@ _REQUIRED: Mapping[str, tuple[Any, ...]] = {
     "transformer-no-projection": (False,),
     "transformer-no-bias": (False,),
     "transformer-rms-norm": (False,),
+    "transformer-rnn-projection": (False,),
+    "transformer-pool": (False,),
+    "transformer-attention-mask": ("default",),
+    "transformer-disable-position-embeddings": (False,),
+    "transformer-decoder-ffn-depth": (0, 2),
     "transformer-tied-layers": ([],),
     "factors-combine": ("sum",),
     "ulr": (False,),
@@ -108,18 +117,16 @@ class Marian:
             mapped.weights[EMBEDDINGS["target"]] = mapped.weights[EMBEDDINGS["source"]]
         check_complete(mapped, path, _NEEDED)
         facts = _form(settings, tensors)
-        _fold_activation(mapped, settings)
+        if _old_gelu(settings):
+            gelu_by_silu(mapped)
         unite_equal_tables(mapped)
-        _add_positions(mapped, settings, tensors, options)
+        _add_positions(mapped, tensors, options)
         vocabularies = {side: _vocabulary(path, side, mapped, options) for side in ("source", "target")}
         decoding = _decoding(path)
-        sizes = {side: len(mapped.weights[EMBEDDINGS[side]]) for side in EMBEDDINGS}
-        facts["start_id"] = facts["pad_id"] = with_zero_row(mapped)
-        for side, tokens in vocabularies.items():
-            if len(mapped.weights[EMBEDDINGS[side]]) > sizes[side]:
-                vocabularies[side] = [*tokens, ZERO_TOKEN]
-        target = vocabularies["target"]
-        facts |= {"eos_id": target.index(_EOS), "unk_id": target.index(_UNK)}
+        with_zero_rows(mapped, vocabularies)
+        same_place(mapped, vocabularies, [_EOS, _UNK, ZERO_TOKEN])
+        special = {"pad_id": ZERO_TOKEN, "start_id": ZERO_TOKEN, "eos_id": _EOS, "unk_id": _UNK}
+        facts |= {name: vocabularies["target"].index(token) for name, token in special.items()}
         generation = {**decoding, "suppress_tokens": (facts["unk_id"],)}  # Marian's --allow-unk is off
         sides = [_text_side(path, side, vocabularies[side], options) for side in ("source", "target")]
         found = Found(tensors, mapped, facts, sides[0], sides[1], generation)
@@ -127,15 +134,19 @@ class Marian:
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """Raises CheckpointError for a file that is damaged or too large."""
+    """Not all in memory at once. Raises CheckpointError for a file that is damaged or too large."""
     try:
         with zipfile.ZipFile(path) as file:
             if sum(info.file_size for info in file.infolist()) > _LARGEST:
                 raise CheckpointError(f"{path}: its arrays are larger than {_LARGEST // 2**30} GiB")
         with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+            return {name: _apart(arrays[name]) for name in arrays.files}
+    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{path}: damaged or cut short: {str(error).splitlines()[0]}") from error
+
+
+def _apart(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return in_file(torch.from_numpy(array)).numpy() if array.dtype.kind == "f" else array
 
 
 def _settings(arrays: Mapping[str, np.ndarray[Any, Any]], path: Path) -> dict[str, Any]:
@@ -148,7 +159,8 @@ def _yaml(text: str, where: str) -> dict[str, Any]:
     import yaml
 
     try:
-        values = yaml.safe_load(text)
+        # The parser in C, where there is one, reads a vocabulary in a tenth of the time.
+        values = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise CheckpointError(f"{where}: not YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(values, dict):
@@ -188,34 +200,24 @@ def _form(settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[st
     return {
         "num_heads": settings.get("transformer-heads", 8),
         "norm_position": "post",
-        "activation": {"swish": "silu", "gelu": "silu"}.get(activation, activation),
+        "activation": "silu" if activation == "swish" or _old_gelu(settings) else activation,
         "embedding_norm": "n" in _operations(settings, "transformer-postprocess-emb"),
-        "scale_embedding": not settings.get("transformer-train-positions", False),
+        "scale_embedding": "Wpos" not in tensors,
         "norm": "layer_norm",
         "norm_eps": 1e-6,
         "positions": "none",
     }
 
 
-def _fold_activation(mapped: Mapped, settings: Mapping[str, Any]) -> None:
-    """x sigmoid(s x) is silu(s x) / s: Marian's gelu by way of silu."""
-    if settings.get("transformer-ffn-activation") != "gelu":
-        return
-    for stack in ("encoder", "decoder"):
-        for i in range(count_layers(mapped.weights, f"{stack}_layers.{{i}}.*")):
-            block = f"{stack}_layers.{i}.feed_forward"
-            for name, factor in (
-                ("up.weight", _GELU_SLOPE),
-                ("up.bias", _GELU_SLOPE),
-                ("down.weight", 1 / _GELU_SLOPE),
-            ):
-                mapped.weights[f"{block}.{name}"] = mapped.weights[f"{block}.{name}"] * factor
+def _old_gelu(settings: Mapping[str, Any]) -> bool:
+    """A file that does not tell its version is taken for an old one."""
+    found = re.match(r"v(\d+)\.(\d+)\.(\d+)", str(settings.get("version", "")))
+    old = found is None or tuple(map(int, found.groups())) <= _GELU_VERSION
+    return old and settings.get("transformer-ffn-activation") == "gelu"
 
 
-def _add_positions(
-    mapped: Mapped, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], options: ImportOptions
-) -> None:
-    if settings.get("transformer-train-positions", False) and "Wpos" in tensors:
+def _add_positions(mapped: Mapped, tensors: Mapping[str, Tensor], options: ImportOptions) -> None:
+    if "Wpos" in tensors:  # trained
         computed_positions(mapped, tensors["Wpos"].float())
     else:
         width = mapped.weights[EMBEDDINGS["target"]].shape[1]
@@ -287,9 +289,10 @@ def _text_side(path: Path, side: str, tokens: list[str], options: ImportOptions)
 
 
 def _decoding(path: Path) -> dict[str, Any]:
-    """decoder.yml of the model's folder, as far as ours has the same."""
-    file = path.parent / "decoder.yml"
-    values = _yaml(read_text(file), str(file)) if file.is_file() else {}
+    """The settings for decoding beside the model, as far as ours has the same."""
+    names = ("decoder.yml", f"{path.name}.decoder.yml")  # the second is what training writes
+    file = next((path.parent / name for name in names if (path.parent / name).is_file()), None)
+    values = _yaml(read_text(file), str(file)) if file is not None else {}
     normalize = values.get("normalize", 0)
     found = {
         "beam_size": values.get("beam-size"),

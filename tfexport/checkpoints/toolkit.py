@@ -19,10 +19,12 @@ from tfexport.checkpoints.shape_facts import shape_facts
 from tfexport_train.checkpoint import Checkpoint, TextSide
 from tfexport_train.config import EncoderDecoderConfig
 from tfexport_train.errors import CheckpointError
+from tfexport_train.mapped_memory import in_file
 
 TABLES = {side: f"{side}_embedding.position_table" for side in ("source", "target")}
 EMBEDDINGS = {side: f"{side}_embedding.tokens.weight" for side in ("source", "target")}
 ZERO_TOKEN = "<no token>"  # of models that begin without one
+_GELU_SLOPE = 1.702
 DEFAULT_POSITIONS = 1024  # of computed positions, which have no end of their own
 
 _TEXT_NOTES = {
@@ -125,24 +127,26 @@ def computed_in_file(
     return {**found, "max_positions": longest}
 
 
-def with_zero_row(mapped: Mapped) -> int:
-    """One more token, whose embedding is zero, for models that begin with no token at all. Returns its id.
+def with_zero_rows(mapped: Mapped, vocabularies: dict[str, list[str]]) -> None:
+    """ZERO_TOKEN on both sides, with an embedding of zeros, for models that begin with no token at all.
 
-    The row of the output is one of a token that is never generated.
+    Its row of the output is one of a token that is never generated.
     """
-    weights = mapped.weights
-    tables = [weights.get(EMBEDDINGS["target"]), weights.get(EMBEDDINGS["source"])]
-    target = next(table for table in tables if table is not None)
-    longer: dict[int, Tensor] = {}
-    for name in (EMBEDDINGS["target"], "output.weight", "output.bias"):
-        if name in weights:
-            longer[id(weights[name])] = torch.cat([weights[name], torch.zeros_like(weights[name][:1])])
-    for name, tensor in list(weights.items()):
-        if id(tensor) in longer:  # a table that several share stays one
-            weights[name] = longer[id(tensor)]
-    if EMBEDDINGS["target"] not in weights:
-        weights[EMBEDDINGS["source"]] = torch.cat([target, torch.zeros_like(target[:1])])
-    return len(target)
+    names = (*EMBEDDINGS.values(), "output.weight", "output.bias")
+    tables = {name: mapped.weights[name] for name in names if name in mapped.weights}
+    longer = {id(t): in_file(t, torch.zeros_like(t[:1])) for t in tables.values()}
+    mapped.weights |= {name: longer[id(t)] for name, t in tables.items()}  # a table that several share stays one
+    for side, tokens in vocabularies.items():
+        vocabularies[side] = [*tokens, ZERO_TOKEN]
+
+
+def gelu_by_silu(mapped: Mapped) -> None:
+    """x sigmoid(s x), which passes for gelu in some toolkits, is silu(s x) / s."""
+    for name, weight in mapped.weights.items():
+        if ".feed_forward.up." in name:
+            mapped.weights[name] = in_file(weight * _GELU_SLOPE)
+        elif name.endswith(".feed_forward.down.weight"):
+            mapped.weights[name] = in_file(weight / _GELU_SLOPE)
 
 
 def unite_equal_tables(mapped: Mapped) -> None:

@@ -1,15 +1,22 @@
-"""Weights that are mapped from a file: what has been read of them may leave memory, for it is in the file still."""
+"""Weights that are mapped from a file: what has been read of them may leave memory, for it is in the file still.
+
+Weights that were computed can lie in a file of their own for that.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
+import math
 import mmap
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -41,6 +48,24 @@ def let_go(spans: Iterable[Span]) -> None:
     madvise = ctypes.CDLL(None).madvise
     for start, length in spans:
         madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _PAGEOUT)
+
+
+def in_file(*tensors: Tensor) -> Tensor:
+    """All their rows in float32, mapped from a temporary file that vanishes with the result; small ones stay in memory.
+
+    The file is written piece by piece: neither the result nor a mapped source need be in memory as a whole.
+    """
+    shape = (sum(len(tensor) for tensor in tensors), *tensors[0].shape[1:])
+    if sys.platform == "linux" and math.prod(shape) * 4 >= _LARGE:
+        with contextlib.suppress(OSError, RuntimeError), tempfile.NamedTemporaryFile(prefix="tfexport-") as file:
+            for tensor in tensors:
+                for rows in torch.split(tensor, max(1, _LARGE // (tensor.nbytes // len(tensor)))):
+                    file.write(rows.float().contiguous().numpy().data)
+                let_go(mapped_spans([tensor]))
+            file.flush()
+            return torch.from_file(file.name, shared=False, size=math.prod(shape), dtype=torch.float32).view(shape)
+    # Also where a file of that size cannot be written.
+    return torch.cat([tensor.float() for tensor in tensors]).contiguous()
 
 
 class LettingGo(io.BufferedWriter):

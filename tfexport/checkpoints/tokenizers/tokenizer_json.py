@@ -58,6 +58,8 @@ def _type_of(model: Mapping[str, Any]) -> str:
 def _sentencepiece(values: Mapping[str, Any]) -> bytes:
     model = values["model"]
     kind = model.get("type") or _type_of(model)
+    if _is_byte_level(values):
+        raise _UnlikeError("byte-level BPE, as in GPT-2 and BART, is not among the tokenizers of the runtimes")
     message = new_model()
     spaces = _read_pre_tokenizer(values.get("pre_tokenizer"))
     charsmap = _read_normalizer(values.get("normalizer"), spaces)
@@ -78,6 +80,12 @@ def _sentencepiece(values: Mapping[str, Any]) -> bytes:
     message.normalizer_spec.remove_extra_whitespaces = spaces.collapse
     message.normalizer_spec.escape_whitespaces = True
     return bytes(message.SerializeToString())
+
+
+def _is_byte_level(values: Mapping[str, Any]) -> bool:
+    """It cuts words by a pattern of its own and joins bytes, of which SentencePiece does neither."""
+    steps = [step["type"] for step in _steps(values.get("pre_tokenizer"), "pretokenizers")]
+    return "ByteLevel" in steps or "Ġ" in values["model"]["vocab"]
 
 
 # White space and normalisation
@@ -142,8 +150,6 @@ def _bpe_scores(model: Mapping[str, Any]) -> list[tuple[str, float]]:
     if model.get("dropout"):
         raise _UnlikeError("its BPE drops merges at random")
     vocabulary = {str(token): int(i) for token, i in model["vocab"].items()}
-    if "Ġ" in vocabulary:
-        raise _UnlikeError("byte-level BPE, as in GPT-2 and BART, is not what SentencePiece does")
     merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
     ranks = _ranks(merges, vocabulary)
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
