@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,11 @@ import pytest
 from tests.cli.conftest import Cli
 
 
-def runtime(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def runtime(
+    *arguments: object, stdin: bytes = b"", environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "tfexport_runtime", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=120)
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=120, env=environment)
 
 
 def test_it_gives_what_the_command_line_gives(cli: Cli, tiny_bundle: Path) -> None:
@@ -28,6 +32,14 @@ def test_it_gives_what_the_command_line_gives(cli: Cli, tiny_bundle: Path) -> No
 def test_json_is_one_object_a_line(tiny_bundle: Path) -> None:
     done = runtime(tiny_bundle, "--json", "--max-length", "3", stdin=b"ball\n\n")
     assert [json.loads(line)["line"] for line in done.stdout.splitlines()] == [1, 2]
+
+
+def test_nothing_is_left_in_the_home_folder(tiny_bundle: Path, tmp_path: Path) -> None:
+    """ONNX Runtime would note its use there."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("XDG_CACHE_HOME", "ORT_DISABLE_TELEMETRY")}
+    done = runtime(tiny_bundle, stdin=b"ball\n", environment={**environment, "HOME": str(tmp_path)})
+    assert done.returncode == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,10 @@ std::string zip_of(const Contents& files, unsigned mode, unsigned method) {
                                    little_endian(crc32(content), 4) + little_endian(content.size(), 4) +
                                    little_endian(content.size(), 4) + little_endian(name.size(), 2) +
                                    little_endian(0, 2);
-        directory += "PK\x01\x02" + little_endian(0x031e, 2) + little_endian(20, 2) + common + little_endian(0, 6) +
-                     little_endian(mode << 16, 4) + little_endian(zip.size(), 4) + name;
-        zip += "PK\x03\x04" + little_endian(20, 2) + common + name + content;
+        directory.append("PK\x01\x02").append(little_endian(0x031e, 2)).append(little_endian(20, 2)).append(common);
+        directory.append(little_endian(0, 6)).append(little_endian(mode << 16, 4)).append(little_endian(zip.size(), 4));
+        directory.append(name);
+        zip.append("PK\x03\x04").append(little_endian(20, 2)).append(common).append(name).append(content);
     }
     return zip + directory + "PK\x05\x06" + little_endian(0, 4) + little_endian(files.size(), 2) +
            little_endian(files.size(), 2) + little_endian(directory.size(), 4) + little_endian(zip.size(), 4) +

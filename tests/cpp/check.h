@@ -48,7 +48,7 @@ std::string message_of(const std::function<void()>& run) {
 /// How often to repeat something: as the environment says, for slow machines, else `usual`.
 inline int repeats(const char* variable, int usual) {
     const char* value = std::getenv(variable);
-    return value == nullptr ? usual : std::atoi(value);
+    return value == nullptr ? usual : std::stoi(value);
 }
 
 }  // namespace check

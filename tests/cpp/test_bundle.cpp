@@ -111,16 +111,6 @@ TEST(without_verification_only_the_digests_are_left_out) {
     CHECK(Bundle::open(folder.path, false).manifest().weights == std::vector<std::string>{"weights.bin"});
 }
 
-TEST(pages_that_were_given_back_come_again) {
-    const std::string content(100000, 'c');
-    const Folder folder({{"weights.bin", content}});
-    const Bytes mapped = map_file(folder.path / "weights.bin");
-    CHECK(mapped.view == content);
-    release_pages(folder.path / "weights.bin");
-    release_pages(folder.path / "missing.bin");
-    CHECK(mapped.view == content);
-}
-
 TEST(links_and_folders_are_refused) {
     const Folder folder(test::small_bundle());
     std::filesystem::rename(folder.path / "weights.bin", folder.path / "../weights-of-test.bin");

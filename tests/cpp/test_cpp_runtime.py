@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
 import pytest
 from filelock import FileLock
 
@@ -19,12 +20,16 @@ from tests.cpp.make_fixtures import FIXTURE, from_json
 from tests.cpp.random_requests import any_options, collected, requests
 from tests.ort_bundle import write_ort_bundle
 from tests.search.cases import decode_watched
+from tfexport.export import ExportOptions, export_bundle
+from tfexport.formats import onnx_pair
+from tfexport.precision import Precision
 from tfexport_runtime.bundle import pack_zip, write_manifest
 from tfexport_runtime.errors import TfexportError
 from tfexport_runtime.options import Progress
 from tfexport_runtime.session import SessionOptions
 from tfexport_runtime.translation import Translation
 from tfexport_runtime.translator import Translator
+from tfexport_train.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.timeout(1800)  # a first build takes a minute or two
 
@@ -53,6 +58,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "samples, cut": {"sampling": True, "temperature": 0.7, "top_k": 20, "top_p": 0.9, "seed": 2**64 - 1},
     "least and most length": {"beam_size": 2, "min_length": 5, "max_length": 9},
     "ratio": {"max_length_ratio": 1.5, "max_length_extra": 2},
+    "no limit by the ratio": {"max_length_ratio": float("inf")},
     "n-grams": {"beam_size": 3, "no_repeat_ngram_size": 2},
     "repetition": {"beam_size": 3, "repetition_penalty": 1.3, "suppress_tokens": [5, 9]},
     "small batches": {"beam_size": 2, "max_batch_tokens": 16},
@@ -134,6 +140,25 @@ def fixed_ort_bundle(tiny_fixed_bundle: Path, tmp_path_factory: pytest.TempPathF
     return made_once(tmp_path_factory, "tiny-fixed-in-ort", lambda path: write_ort_bundle(tiny_fixed_bundle, path))
 
 
+@pytest.fixture(scope="session", params=["fp16", "int8", "int8-weight", "int4"])
+def reduced_bundle(
+    request: pytest.FixtureRequest,
+    tiny_checkpoint: Checkpoint,
+    tiny_bundle: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """In a reduced precision, from graphs that are there, since a trace takes long."""
+    precision: Precision = request.param
+
+    def export(path: Path) -> None:
+        graphs = {name: ir.load(tiny_bundle / f"{name}.onnx") for name in ("encoder", "decoder")}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(onnx_pair, "build_graphs", lambda work: graphs)
+            export_bundle(tiny_checkpoint, path, ExportOptions(name="tiny", precision=precision))
+
+    return made_once(tmp_path_factory, f"tiny-{precision}", export)
+
+
 @pytest.fixture(scope="session")
 def python(bundle: Path) -> Translator:
     return Translator(bundle, SessionOptions(threads=1))
@@ -158,7 +183,7 @@ def assert_same(
     prefixes: tuple[Path, Sequence[str]] | None = None,
 ) -> None:
     """Ids, tokens, texts and reasons are equal; scores within 1e-5."""
-    more = ["--prefixes", str(prefixes[0])] if prefixes else []
+    more = ["--prefix", str(prefixes[0])] if prefixes else []
     lines = "".join(text + "\n" for text in texts)
     out = built.run(str(python.bundle.folder), "--json", "--threads", "1", *flags(options), *more, text=lines)
     found = [json.loads(line) for line in out.splitlines()]
@@ -205,6 +230,14 @@ def test_python_agrees_with_the_fixture_of_the_own_tests() -> None:
 
 def test_golden_file_passes(built: Built, bundle: Path) -> None:
     assert " 0 differences" in built.run(str(bundle), "--self-test", "--threads", "1")
+
+
+def test_every_precision_gives_what_it_gives_in_python(built: Built, reduced_bundle: Path, tmp_path: Path) -> None:
+    """And the same in ONNX Runtime's own file format."""
+    assert " 0 differences" in built.run(str(reduced_bundle), "--self-test", "--threads", "1")
+    write_ort_bundle(reduced_bundle, tmp_path / "ort")
+    for form, search in ((reduced_bundle, "samples, cut"), (tmp_path / "ort", "beam 8, all of them")):
+        assert_same(built, Translator(form, SessionOptions(threads=1)), SEARCHES[search])
 
 
 def test_golden_file_passes_from_a_zip_with_a_name_in_any_script(built: Built, bundle: Path, tmp_path: Path) -> None:
@@ -333,6 +366,31 @@ def test_real_text_gives_what_it_gives_in_python(
     )
 
 
+def test_files_are_read_and_written_whole_or_not_at_all(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:
+    text, target = tmp_path / "eingang.txt", tmp_path / "ausgang.txt"
+    text.write_text("ein hund\n\nrote wiese", encoding="utf-8")
+    asked = [str(tiny_bundle), "--threads=1", "--parallel", "2", "-i", str(text), "--output", str(target)]
+    assert built.run(*asked) == ""
+    written = target.read_text(encoding="utf-8")
+    assert written == built.run(str(tiny_bundle), "--threads", "1", text="ein hund\n\nrote wiese\n")
+    text.write_bytes(b"ein hund\n\xff\n")
+    done = subprocess.run(
+        [built.cli, *asked], capture_output=True, encoding="utf-8", env=built.environment, check=False
+    )
+    assert (done.returncode, done.stderr) == (4, f"tfexport-cli: {text}, line 2 is not UTF-8; convert it first\n")
+    assert target.read_text(encoding="utf-8") == written
+    assert sorted(tmp_path.iterdir()) == [target, text]
+
+
+def test_the_command_leaves_nothing_in_the_home_folder(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:
+    """ONNX Runtime would note its use there."""
+    variables = ("XDG_CACHE_HOME", "ORT_DISABLE_TELEMETRY")
+    environment = {name: value for name, value in built.environment.items() if name not in variables}
+    command = [built.cli, tiny_bundle, "--threads", "1"]
+    subprocess.run(command, input=b"x\n", capture_output=True, env={**environment, "HOME": str(tmp_path)}, check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_error_is_one_line_with_the_place(built: Built, tiny_bundle: Path) -> None:
     command = [built.cli, tiny_bundle, "--threads", "1"]
     done = subprocess.run(command, input=b"gut\n\xff\n", capture_output=True, env=built.environment, check=False)
@@ -389,6 +447,14 @@ public class Run {
     }
 }
 """
+
+
+def test_the_class_for_apple_systems_is_right_in_its_syntax() -> None:
+    if shutil.which("clang++") is None:
+        pytest.skip("no clang here")
+    checks = ["-fsyntax-only", "-std=c++17", "-fobjc-arc", "-fobjc-runtime=macosx-13", "-Wall", "-Wextra", "-Werror"]
+    include = [f"-I{SOURCE / 'include'}", f"-I{ROOT / 'tests' / 'cpp' / 'stubs'}"]
+    build_step("clang++", "-x", "objective-c++", *checks, *include, SOURCE / "examples" / "objc" / "TFXTranslator.mm")
 
 
 def test_the_jni_shim_translates_in_java(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:

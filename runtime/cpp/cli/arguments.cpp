@@ -1,7 +1,11 @@
 #include "arguments.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 #include "tfexport/errors.h"
@@ -13,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 /// `--field-name VALUE` for each field of TranslationOptions.
-const char* const kValues[] = {
+const std::set<std::string> kFields{
     "beam_size",
     "n_best",
     "length_penalty",
@@ -35,29 +39,53 @@ const char* const kValues[] = {
     "max_batch_tokens",
 };
 /// `--field-name` and `--no-field-name`.
-const char* const kSwitches[] = {"early_stopping", "sampling", "truncate_source"};
+const std::set<std::string> kSwitchedFields{"early_stopping", "sampling", "truncate_source"};
 
-template <std::size_t N>
-bool holds(const char* const (&names)[N], const std::string& name) {
-    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+int whole_number(const std::string& value) {
+    const bool digits =
+        !value.empty() && value.size() <= 4 && value.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits) throw OptionError("--threads and --parallel take a whole number, not " + value);
+    return std::stoi(value);
 }
 
-/// The value as JSON: a number or null where it is one, a list for ids, else a string.
-Json parsed(const std::string& name, const std::string& value) {
-    if (name == "suppress_tokens") {
+const std::map<std::string, void (*)(Arguments&)> kSwitches{
+    {"--help", [](Arguments& a) { a.action = Action::help; }},
+    {"-h", [](Arguments& a) { a.action = Action::help; }},
+    {"--version", [](Arguments& a) { a.action = Action::version; }},
+    {"--self-test", [](Arguments& a) { a.action = Action::self_test; }},
+    {"--bench", [](Arguments& a) { a.action = Action::bench; }},
+    {"--scores", [](Arguments& a) { a.format = Format::scores; }},
+    {"--json", [](Arguments& a) { a.format = Format::json; }},
+    {"--no-verify", [](Arguments& a) { a.session.verify = false; }},
+    {"--no-spinning", [](Arguments& a) { a.session.spinning = false; }},
+    {"--no-prepacking", [](Arguments& a) { a.session.prepacking = false; }},
+    {"--no-arena", [](Arguments& a) { a.session.arena = false; }},
+};
+const std::map<std::string, void (*)(Arguments&, const std::string&)> kValues{
+    {"--input", [](Arguments& a, const std::string& value) { a.input = value; }},
+    {"-i", [](Arguments& a, const std::string& value) { a.input = value; }},
+    {"--output", [](Arguments& a, const std::string& value) { a.output = value; }},
+    {"-o", [](Arguments& a, const std::string& value) { a.output = value; }},
+    {"--prefix", [](Arguments& a, const std::string& value) { a.prefix = value; }},
+    {"--threads", [](Arguments& a, const std::string& value) { a.session.threads = whole_number(value); }},
+    {"--parallel", [](Arguments& a, const std::string& value) { a.session.parallel_batches = whole_number(value); }},
+};
+
+/// The value as JSON: a list for ids, a number or null where it is one, else a string.
+Json parsed(const std::string& field, const std::string& value) {
+    if (field == "suppress_tokens") {
         const Json list = Json::parse("[" + value + "]", nullptr, false);
         if (list.is_discarded()) throw OptionError("--suppress-tokens takes ids parted by commas, not " + value);
         return list;
     }
-    const Json number = Json::parse(value == "none" && name != "length_penalty" ? "null" : value, nullptr, false);
-    return number.is_number() || number.is_null() ? number : Json(value);
-}
-
-int whole_number(const std::string& option, const std::string& value) {
-    const bool digits =
-        !value.empty() && value.size() <= 4 && value.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits) throw OptionError(option + " takes a whole number, not " + value);
-    return std::stoi(value);
+    if (value == "none") return field == "length_penalty" ? Json(value) : Json(nullptr);
+    Json number = Json::parse(value, nullptr, false);
+    if (number.is_number()) return number;
+    char* end = nullptr;
+    const double real = std::strtod(value.c_str(), &end);  // what is no JSON: `.5`, `inf`
+    if (value.empty() || *end != '\0') return value;
+    if (field == "max_length_ratio" && real == HUGE_VAL) return nullptr;  // no limit
+    return std::isfinite(real) ? Json(real) : Json(value);
 }
 
 class Parser {
@@ -74,64 +102,45 @@ public:
 
 private:
     void take(const std::string& word) {
-        if (word.rfind("--", 0) != 0 && word != "-h") {
-            if (!arguments_.bundle.empty()) throw OptionError("one bundle only, not also " + word);
-            arguments_.bundle = word;
-        } else if (!take_plain(word)) {
-            take_option(word);
-        }
-    }
-
-    bool take_plain(const std::string& word) {
-        if (word == "--help" || word == "-h")
-            arguments_.action = Action::help;
-        else if (word == "--version")
-            arguments_.action = Action::version;
-        else if (word == "--self-test")
-            arguments_.action = Action::self_test;
-        else if (word == "--bench")
-            arguments_.action = Action::bench;
-        else if (word == "--scores")
-            arguments_.format = Format::scores;
-        else if (word == "--json")
-            arguments_.format = Format::json;
-        else if (word == "--no-verify")
-            arguments_.session.verify = false;
-        else if (word == "--no-spinning")
-            arguments_.session.spinning = false;
-        else if (word == "--no-prepacking")
-            arguments_.session.prepacking = false;
-        else if (word == "--no-arena")
-            arguments_.session.arena = false;
-        else if (word == "--threads")
-            arguments_.session.threads = whole_number(word, value(word));
-        else if (word == "--parallel-batches")
-            arguments_.session.parallel_batches = whole_number(word, value(word));
-        else if (word == "--prefixes")
-            arguments_.prefixes = value(word);
-        else
-            return false;
-        return true;
-    }
-
-    void take_option(const std::string& word) {
-        const std::size_t equals = word.find('=');
-        std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-        std::replace(name.begin(), name.end(), '-', '_');
-        if (holds(kValues, name)) {
-            changes_[name] = parsed(name, equals == std::string::npos ? value(word) : word.substr(equals + 1));
-        } else if (holds(kSwitches, name)) {
-            changes_[name] = true;
-        } else if (name.rfind("no_", 0) == 0 && holds(kSwitches, name.substr(3))) {
-            changes_[name.substr(3)] = false;
+        const std::size_t equals = word.rfind("--", 0) == 0 ? word.find('=') : std::string::npos;
+        const std::string option = word.substr(0, equals);
+        const auto value = [&] {
+            if (equals != std::string::npos) return word.substr(equals + 1);
+            if (next_ == words_.size()) throw OptionError(word + " needs a value");
+            return words_[next_++];
+        };
+        std::string field = option.substr(0, 2) == "--" ? option.substr(2) : "";
+        std::replace(field.begin(), field.end(), '-', '_');
+        if (const auto known = kValues.find(option); known != kValues.end()) {
+            known->second(arguments_, value());
+        } else if (kFields.count(field) > 0) {
+            changes_[field] = parsed(field, value());
+        } else if (equals == std::string::npos) {
+            take_switch(word, field);
         } else {
-            throw OptionError("unknown option " + word + "; tfexport-cli --help lists them");
+            throw unknown(word);
         }
     }
 
-    const std::string& value(const std::string& word) {
-        if (next_ == words_.size()) throw OptionError(word + " needs a value");
-        return words_[next_++];
+    void take_switch(const std::string& word, const std::string& field) {
+        const auto known = kSwitches.find(word);
+        if (known != kSwitches.end()) {
+            known->second(arguments_);
+        } else if (kSwitchedFields.count(field) > 0) {
+            changes_[field] = true;
+        } else if (field.rfind("no_", 0) == 0 && kSwitchedFields.count(field.substr(3)) > 0) {
+            changes_[field.substr(3)] = false;
+        } else if (word.rfind('-', 0) == 0) {
+            throw unknown(word);
+        } else if (!arguments_.bundle.empty()) {
+            throw OptionError("one bundle only, not also " + word);
+        } else {
+            arguments_.bundle = word;
+        }
+    }
+
+    static OptionError unknown(const std::string& word) {
+        return OptionError("unknown option " + word + "; tfexport-cli --help lists them");
     }
 
     std::vector<std::string> words_;
@@ -148,17 +157,19 @@ const char* const kHelp =
     R"(usage: tfexport-cli BUNDLE [options] < in.txt > out.txt
        tfexport-cli BUNDLE --self-test | --bench [options]
 
-Translates standard input line by line to standard output.
+Translates line by line: as many lines come out as go in, in their order.
 
   --self-test               run the bundle's golden file on this machine and report differences
   --bench                   time the sentences of the golden file, one at a time and all together
   --version, --help
 
+  --input FILE, -i FILE     text to translate; standard input if not given
+  --output FILE, -o FILE    where to write; the file appears when all is translated; standard output if not given
+  --prefix FILE             beginnings of the translations, one for each line
   --scores                  print the score and a TAB before each text
   --json                    print one JSON object for each line
-  --prefixes FILE           beginnings of the targets, one for each line
   --threads N               of one batch; 0 is one for each core that it may use, shared by the batches
-  --parallel-batches N      batches that are translated at the same time, over one copy of the weights
+  --parallel N              batches that are translated at the same time, over one copy of the weights
   --no-spinning             let threads sleep between operators
   --no-prepacking           keep the weights mapped from their file: loads at once, but runs slower
   --no-arena                give memory back after each step

@@ -16,8 +16,10 @@ struct Arguments {
     std::string bundle;
     Format format = Format::text;
     SessionOptions session;
-    std::string option_changes = "{}";    // JSON, for with_changes
-    std::optional<std::string> prefixes;  // file with a beginning of the target for each line
+    std::string option_changes = "{}";  // JSON, for with_changes
+    std::optional<std::string> input;   // files; not set: standard input and output
+    std::optional<std::string> output;
+    std::optional<std::string> prefix;  // file with a beginning of the target for each line
 };
 
 /// Throws OptionError.

@@ -51,6 +51,14 @@ private:
     std::size_t taken_ = 0;
 };
 
+std::ifstream opened(const std::optional<std::string>& path) {
+    std::ifstream file;
+    if (!path) return file;
+    file.open(std::filesystem::u8path(*path), std::ios::binary);
+    if (!file || std::filesystem::is_directory(std::filesystem::u8path(*path))) throw Error(*path + ": cannot be read");
+    return file;
+}
+
 std::vector<std::string> prefixes_for(Lines* lines, std::size_t count) {
     std::vector<std::string> prefixes(lines == nullptr ? 0 : count);
     for (std::string& prefix : prefixes) {
@@ -106,17 +114,14 @@ void write(std::ostream& out, std::size_t number, const Translation& translation
 void translate_lines(const Translator& translator, const Arguments& arguments, const TranslationOptions& options,
                      std::istream& in, std::ostream& out, std::ostream& warnings) {
     translator.translate({}, options);  // options are checked even where no line comes
-    Lines lines(in, "input");
-    std::ifstream prefix_file;
-    if (arguments.prefixes) {
-        prefix_file.open(std::filesystem::u8path(*arguments.prefixes), std::ios::binary);
-        if (!prefix_file) throw Error(*arguments.prefixes + ": cannot be read");
-    }
-    Lines prefixes(prefix_file, arguments.prefixes.value_or(""));
+    std::ifstream file = opened(arguments.input);
+    std::ifstream prefix_file = opened(arguments.prefix);
+    Lines lines(arguments.input ? file : in, arguments.input.value_or("input"));
+    Lines prefixes(prefix_file, arguments.prefix.value_or(""));
     for (std::size_t done = 0;;) {
         const std::vector<std::string> chunk = lines.chunk();
         if (chunk.empty()) break;
-        const auto begin = prefixes_for(arguments.prefixes ? &prefixes : nullptr, chunk.size());
+        const auto begin = prefixes_for(arguments.prefix ? &prefixes : nullptr, chunk.size());
         std::vector<Translation> translations;
         try {
             translations = translator.translate(chunk, options, begin);
@@ -130,10 +135,10 @@ void translate_lines(const Translator& translator, const Arguments& arguments, c
             write(out, done, translation, arguments.format, options.n_best > 1);
         }
         out.flush();
-        if (!out) throw Error("standard output cannot be written", 1);
+        if (!out) throw Error(arguments.output.value_or("standard output") + " cannot be written", 1);
     }
     std::string more;
-    if (arguments.prefixes && prefixes.next(more)) {
+    if (arguments.prefix && prefixes.next(more)) {
         throw Error(prefixes.name() + ": has more than the lines that there are to translate");
     }
 }

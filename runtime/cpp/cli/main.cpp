@@ -1,4 +1,5 @@
 // tfexport-cli: a bundle on the command line.
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -7,6 +8,7 @@
 #include "arguments.h"
 #include "bench.h"
 #include "lines.h"
+#include "output_file.h"
 #include "tfexport/self_test.h"
 #include "tfexport/translator.h"
 
@@ -38,6 +40,10 @@ int run(const cli::Arguments& arguments) {
     const TranslationOptions options = with_changes(translator.default_options(), arguments.option_changes);
     if (arguments.action == cli::Action::bench) {
         cli::bench(translator, options, std::cout);
+    } else if (arguments.output) {
+        cli::OutputFile file(std::filesystem::u8path(*arguments.output));
+        cli::translate_lines(translator, arguments, options, std::cin, file.stream(), std::cerr);
+        file.complete();
     } else {
         cli::translate_lines(translator, arguments, options, std::cin, std::cout, std::cerr);
     }
@@ -54,6 +60,9 @@ int failed(const std::string& message, int status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+#ifndef _WIN32
+    ::setenv("ORT_DISABLE_TELEMETRY", "1", 0);  // else ONNX Runtime keeps a database of its use in the home folder
+#endif
     std::ios::sync_with_stdio(false);
     std::vector<char> buffer(std::size_t{1} << 18);
     std::cin.rdbuf()->pubsetbuf(buffer.data(), static_cast<std::streamsize>(buffer.size()));

@@ -23,7 +23,8 @@ Memory::Memory(Graphs& graphs, const std::vector<Ids>& sources) : sentences_(sou
         tensor_view(mask_.data(), mask_.size() * sizeof(std::int32_t), shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32)};
     std::vector<const char*> output_names;
     for (const std::string& name : graphs.cross_present) output_names.push_back(name.c_str());
-    cross_ = graphs.encoder.Run(Ort::RunOptions{}, input_names, inputs, 2, output_names.data(), output_names.size());
+    cross_ =
+        graphs.encoder.Run(Ort::RunOptions{nullptr}, input_names, inputs, 2, output_names.data(), output_names.size());
 
     const ModelInfo& model = graphs.shape;
     shape_ = {shape[0], model.num_heads, shape[1], model.head_size};

@@ -125,7 +125,8 @@ private:
             const Ort::Value inputs[] = {
                 tensor_view(ids.data(), ids.size() * 4, shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32),
                 tensor_view(mask, ids.size() * 4, shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32)};
-            keep(graphs_.encoder.Run(Ort::RunOptions{}, input_names, inputs, 2, names.data(), names.size()), sentence);
+            keep(graphs_.encoder.Run(Ort::RunOptions{nullptr}, input_names, inputs, 2, names.data(), names.size()),
+                 sentence);
         }
     }
 
@@ -222,7 +223,7 @@ private:
             output_names.push_back(graphs_.self_present[i].c_str());
             wanted.push_back(view(chunk.spare[i], layer));
         }
-        graphs_.decoder.Run(Ort::RunOptions{}, names.data(), inputs.data(), inputs.size(), output_names.data(),
+        graphs_.decoder.Run(Ort::RunOptions{nullptr}, names.data(), inputs.data(), inputs.size(), output_names.data(),
                             wanted.data(), wanted.size());
         chunk.layers.swap(chunk.spare);
     }

@@ -95,7 +95,7 @@ private:
             output_names.push_back(graphs_.self_present[i].c_str());
             wanted.emplace_back(nullptr);
         }
-        graphs_.decoder.Run(Ort::RunOptions{}, names.data(), inputs.data(), inputs.size(), output_names.data(),
+        graphs_.decoder.Run(Ort::RunOptions{nullptr}, names.data(), inputs.data(), inputs.size(), output_names.data(),
                             wanted.data(), wanted.size());
         std::move(wanted.end() - static_cast<std::ptrdiff_t>(layers_.size()), wanted.end(), layers_.begin());
         for (std::int32_t& length : lengths_) ++length;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cache.h"
+#include "pages.h"
 
 namespace tfexport {
 
@@ -17,9 +18,10 @@ struct FreeAligned {
 };
 using AlignedMemory = std::unique_ptr<char, FreeAligned>;
 
-AlignedMemory zeros(std::size_t bytes) {
+/// Not filled: the graph never reads what it has not written.
+AlignedMemory aligned_memory(std::size_t bytes) {
     AlignedMemory memory(static_cast<char*>(::operator new(bytes, std::align_val_t{64})));
-    std::memset(memory.get(), 0, bytes);
+    use_large_pages(memory.get(), bytes);
     return memory;
 }
 
@@ -32,7 +34,7 @@ struct Buffers {
           heads(head_count),
           capacity(token_count),
           token_bytes(token_size),
-          memory(zeros(layers * rows * heads * capacity * token_bytes)) {}
+          memory(aligned_memory(layers * rows * heads * capacity * token_bytes)) {}
 
     char* strip(std::size_t layer, std::size_t row, std::size_t head) {
         return memory.get() + ((layer * rows + row) * heads + head) * capacity * token_bytes;
@@ -99,7 +101,7 @@ private:
         if (bound_bias_ != bias.data()) bind_bias(bias);
         for (std::size_t row = 0; row < places_.size(); ++row) tokens_[places_[row]] = tokens[row];
         total_length_ = *std::max_element(lengths_.begin(), lengths_.end()) + 1;
-        graphs_.decoder.Run(Ort::RunOptions{}, *binding_);
+        graphs_.decoder.Run(Ort::RunOptions{nullptr}, *binding_);
         for (std::int32_t& length : lengths_) ++length;
     }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 #include <vector>
 
@@ -116,26 +115,6 @@ std::string file_sha256(const fs::path& path, std::uint64_t offset, std::uint64_
     if (!file.is_open() || file.bad()) throw unreadable(path);
     return digest.hex();
 }
-
-#if defined(__linux__) && defined(MADV_PAGEOUT)
-void release_pages(const fs::path& path) {
-    std::error_code failed;
-    const std::string wanted = fs::canonical(path, failed).string();
-    std::ifstream mappings("/proc/self/maps");  // "begin-end permissions offset device inode path"
-    for (std::string line; !failed && std::getline(mappings, line);) {
-        const std::size_t place = line.find('/');
-        if (place == std::string::npos || line.substr(place) != wanted) continue;
-        void* begin = nullptr;
-        void* end = nullptr;
-        char dash = 0;
-        std::istringstream(line) >> begin >> dash >> end;
-        const auto size = static_cast<char*>(end) - static_cast<char*>(begin);
-        if (size > 0) ::madvise(begin, static_cast<std::size_t>(size), MADV_PAGEOUT);
-    }
-}
-#else
-void release_pages(const fs::path&) {}
-#endif
 
 Bytes map_file(const fs::path& path) {
 #ifdef TFEXPORT_MAPS_FILES

@@ -53,8 +53,4 @@ std::string file_sha256(const std::filesystem::path& path, std::uint64_t offset,
 /// A whole file, mapped where the system can. Throws BundleError.
 Bytes map_file(const std::filesystem::path& path);
 
-/// Gives back the memory of a file's pages, whoever mapped it; what is needed again comes back by itself. A hint that
-/// only Linux and Android follow.
-void release_pages(const std::filesystem::path& path);
-
 }  // namespace tfexport

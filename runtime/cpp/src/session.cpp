@@ -11,6 +11,7 @@
 
 #include "cache.h"
 #include "external_data.h"
+#include "pages.h"
 #include "tfexport/errors.h"
 #include "tfexport/translator.h"
 
@@ -34,9 +35,11 @@ void require_engine() {
 
 void drop_message(void*, OrtLoggingLevel, const char*, const char*, const char*, const char*) {}
 
-/// One for the process: a library does not print.
+/// One for the process: a library does not print, and does not tell others what it is used for.
 Ort::Env& environment() {
     static Ort::Env env(ORT_LOGGING_LEVEL_FATAL, "tfexport", drop_message, nullptr);
+    static const bool silent = (env.DisableTelemetryEvents(), true);
+    static_cast<void>(silent);
     return env;
 }
 
@@ -55,7 +58,7 @@ Ort::SessionOptions settings(const SessionOptions& options) {
     settings.AddConfigEntry("session.intra_op.spin_duration_us", "1000");
     // Add and LayerNormalization take half the time of SkipLayerNormalization.
     settings.AddConfigEntry("optimization.disable_specified_optimizers", "SkipLayerNormFusion");
-    if (!options.arena) settings.DisableCpuMemArena().DisableMemPattern();
+    if (!options.arena) settings.DisableCpuMemArena();
     return settings;
 }
 
@@ -123,6 +126,23 @@ Ort::Session open_anywhere(const Bundle& bundle, const std::string& file, Ort::S
                           : open_in_zip(bytes.view, graph->file, shifts, chosen);
 }
 
+/// What a session used to bring its weights into the order of its kernels lies in its arena, free: for the table of a
+/// large vocabulary 16 MB that one sentence at a time never fills again.
+void drop_free_pages(const Ort::Session& session) {
+#if ORT_API_VERSION >= 23
+    Ort::Allocator arena(session, Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault));
+    const Ort::KeyValuePairs stats = arena.GetStats();
+    const char* total = stats.GetValue("TotalAllocated");
+    const char* used = stats.GetValue("InUse");
+    if (total == nullptr || used == nullptr) return;
+    const std::size_t size = std::stoull(total) - std::stoull(used);
+    if (size == 0) return;
+    void* block = arena.Alloc(size);  // where it lies in several pieces, the engine takes new memory, untouched
+    drop_pages(block, size);
+    arena.Free(block);
+#endif
+}
+
 Ort::Session open_graph(const Bundle& bundle, const char* role, const SessionOptions& options,
                         std::vector<Bytes>& held) {
     const std::string& file = bundle.manifest().graphs.at(role).file;
@@ -130,12 +150,13 @@ Ort::Session open_graph(const Bundle& bundle, const char* role, const SessionOpt
     try {
         Ort::Session session = open_anywhere(bundle, file, chosen, held);
         if (!options.prepacking) return session;
-        // The engine has copied most of the weights into the order that its kernels want.
-        std::vector<std::string> read = bundle.manifest().weights;
-        read.push_back(file);
-        for (const std::string& name : read) {
-            if (const auto place = bundle.place(name)) release_pages(place->file);
+        if (options.arena) drop_free_pages(session);
+        // The engine has copied most of the weights.
+        std::vector<std::filesystem::path> read;
+        for (const auto& [name, info] : bundle.manifest().files) {
+            if (const auto place = bundle.place(name)) read.push_back(place->file);
         }
+        drop_pages_of(read);
         return session;
     } catch (const Ort::Exception& error) {
         throw BundleError(bundle.name(file) + ": ONNX Runtime " + onnxruntime_version() +

@@ -30,15 +30,15 @@ Vocabularies read_vocabularies(const Bundle& bundle) {
 struct Translator::Parts {
     Parts(Bundle opened, const SessionOptions& options)
         : bundle(std::move(opened)),
+          model(open_model(bundle, options)),
           vocabularies(read_vocabularies(bundle)),
           target(bundle.manifest().search_target()),
-          model(open_model(bundle, options)),
           parallel_batches(static_cast<std::size_t>(options.parallel_batches)) {}
 
     Bundle bundle;
+    std::unique_ptr<StepModel> model;  // before the rest, as loading it takes the most memory
     Vocabularies vocabularies;
     Target target;
-    std::unique_ptr<StepModel> model;
     std::size_t parallel_batches;
 };
 

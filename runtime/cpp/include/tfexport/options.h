@@ -72,7 +72,7 @@ struct SessionOptions {
     int parallel_batches = 1;  // batches that are translated at the same time, over one copy of the weights
     bool spinning = true;      // threads wait actively between operators: fastest, but keeps cores busy; phones: false
     bool prepacking = true;    // false: weights stay as they lie in the file, mapped; loads at once, but runs slower
-    bool arena = true;         // keep freed memory for the next step; false needs less memory and is slower
+    bool arena = true;         // keep freed memory for the next step; false needs less, and is slower for large batches
     bool verify = true;        // check the SHA-256 of every file, which costs a read of the whole bundle
 };
 
