@@ -67,7 +67,7 @@ cpp-check: $(CPP)/bundle/bundle.json
 $(CPP)/bundle/bundle.json: $(STAMP)
 	@runtime/cpp/get_dependencies.sh $(CPP)/dependencies
 	@$(BIN)/tfexport init train/configs/dates.yaml -o $(CPP)/untrained.pt
-	@$(BIN)/tfexport export $(CPP)/untrained.pt -o $(CPP)/bundle --force
+	@$(BIN)/tfexport export $(CPP)/untrained.pt -o $(CPP)/bundle --with attention --with encoder-state --force
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 // replay BUNDLE: answers requests, one JSON object a line, with all that a translation gives; so another runtime can
-// be compared with this one. A request holds `texts` and, if wanted, `prefixes`, `options`, and `cancels`, pairs of a
-// sentence and the step at which the callback says stop.
+// be compared with this one. A request holds `texts` and, if wanted, `prefixes`, `options`, `attention`, and `cancels`,
+// pairs of a sentence and the step at which the callback says stop; with `states` it asks for the encoder's states.
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,10 +13,15 @@ using namespace tfexport;
 
 namespace {
 
+Json as_json(const FloatArray& array) { return {{"shape", array.shape}, {"values", array.values}}; }
+
 Json as_json(const Hypothesis& h) {
-    return {{"ids", h.ids},     {"tokens", h.tokens},
-            {"text", h.text},   {"token_scores", h.token_scores},
-            {"score", h.score}, {"finish_reason", name_of(h.finish_reason)}};
+    Json attention = Json::object();
+    for (const auto& [name, weights] : h.attention) attention[name] = as_json(weights);
+    return {{"ids", h.ids},          {"tokens", h.tokens},
+            {"text", h.text},        {"token_scores", h.token_scores},
+            {"score", h.score},      {"finish_reason", name_of(h.finish_reason)},
+            {"attention", attention}};
 }
 
 /// Notes every call of the callback, and cancels where the request says so.
@@ -41,12 +46,18 @@ private:
 
 Json answer(const Translator& translator, const Json& request) {
     Watcher watcher(request);
+    if (request.contains("states")) {
+        Json states = Json::array();
+        for (const FloatArray& state : translator.encoder_states(request.at("texts"))) states.push_back(as_json(state));
+        return {{"states", states}};
+    }
     TranslationOptions options =
         with_changes(translator.default_options(), request.value("options", Json::object()).dump());
     if (request.contains("cancels")) options.callback = [&](const Progress& progress) { return watcher(progress); };
     Json all = Json::array();
     for (const Translation& translation :
-         translator.translate(request.at("texts"), options, request.value("prefixes", std::vector<std::string>{}))) {
+         translator.translate(request.at("texts"), options, request.value("prefixes", std::vector<std::string>{}),
+                              request.value("attention", false))) {
         Json hypotheses = Json::array();
         for (const Hypothesis& h : translation.hypotheses) hypotheses.push_back(as_json(h));
         all.push_back({{"hypotheses", hypotheses}, {"warning", translation.warning}});

@@ -71,7 +71,7 @@ TEST(a_missing_changed_or_foreign_file_is_named) {
     files["more.txt"] = "";
     CHECK(has(problem(files), "'more.txt' not part of the bundle"));
     files = test::small_bundle();
-    files["weights.bin"] += "x";
+    files["weights.bin"] += 'x';
     CHECK(has(problem(files), "weights.bin: has 129 bytes, the manifest says 128"));
     files = test::small_bundle();
     files["weights.bin"][5] = 'x';

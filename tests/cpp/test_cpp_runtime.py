@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 from filelock import FileLock
@@ -22,11 +23,13 @@ from tests.ort_bundle import write_ort_bundle
 from tests.search.cases import decode_watched
 from tfexport.export import ExportOptions, export_bundle
 from tfexport.formats import onnx_pair
+from tfexport.graphs.further_outputs import FurtherOutputs
 from tfexport.precision import Precision
-from tfexport_runtime.bundle import pack_zip, write_manifest
+from tfexport_runtime.bundle import describe_files, pack_zip, read_bundle, write_manifest
 from tfexport_runtime.errors import TfexportError
 from tfexport_runtime.options import Progress
 from tfexport_runtime.session import SessionOptions
+from tfexport_runtime.step_model import FloatArray
 from tfexport_runtime.translation import Translation
 from tfexport_runtime.translator import Translator
 from tfexport_train.checkpoint import Checkpoint
@@ -157,6 +160,35 @@ def reduced_bundle(
             export_bundle(tiny_checkpoint, path, ExportOptions(name="tiny", precision=precision))
 
     return made_once(tmp_path_factory, f"tiny-{precision}", export)
+
+
+@pytest.fixture(scope="session", params=["in_place", "growing", "in_place, ort", "fixed", "fixed, ort"])
+def further_bundle(
+    request: pytest.FixtureRequest,
+    tiny_checkpoint: Checkpoint,
+    tiny_bundle: Path,
+    tiny_portable_bundle: Path,
+    tiny_fixed_bundle: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """With all outputs on request, in each form of the cache, from graphs that are there."""
+    form, _, container = request.param.partition(", ")
+    traced = {"in_place": tiny_bundle, "growing": tiny_portable_bundle, "fixed": tiny_fixed_bundle}[form]
+
+    def export(path: Path) -> None:
+        options = ExportOptions(name="tiny", attention=True, attention_layers=(0,), encoder_state=True)
+        options = replace(options, operators="portable" if form == "growing" else "ort")
+        config = tiny_checkpoint.config
+        graphs = {name: ir.load(traced / f"{name}.onnx") for name in ("encoder", "decoder")}
+        graphs = onnx_pair.with_further_outputs(graphs, FurtherOutputs.of(options, config), config)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(onnx_pair, "build_graphs", lambda work: graphs)
+            export_bundle(tiny_checkpoint, path, options)
+
+    made = traced if form == "fixed" else made_once(tmp_path_factory, f"tiny-further-{form}", export)
+    if not container:
+        return made
+    return made_once(tmp_path_factory, f"tiny-further-{form}-ort", lambda path: write_ort_bundle(made, path))
 
 
 @pytest.fixture(scope="session")
@@ -315,6 +347,53 @@ def assert_same_answers(built: Built, python: Translator, asked: Sequence[dict[s
         assert [call[3] for call in answer["seen"]] == pytest.approx([call[3] for call in request["seen"]], abs=1e-5)
 
 
+@pytest.mark.parametrize("added", [(), (11, 12)], ids=["", "with ids in front of every target"])
+def test_outputs_on_request_are_those_of_python(
+    built: Built, further_bundle: Path, added: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Of lines of several lengths and an empty one together, each hypothesis of a beam, and with prefixes."""
+    folder = shutil.copytree(further_bundle, tmp_path / "bundle")
+    manifest = read_bundle(folder).manifest
+    write_manifest(folder, replace(manifest, target=replace(manifest.target, prefix_ids=added)))
+    python = Translator(folder, SessionOptions(threads=1))
+    texts, prefixes = TEXTS[:5], ["", *(" ".join(WORDS[:i]) for i in range(4))]
+    searches: list[dict[str, Any]] = [
+        {"options": {}},
+        {"options": {"beam_size": 3, "n_best": 3}, "prefixes": prefixes},
+        {"options": {"sampling": True, "n_best": 2, "max_length": 1}},
+        {"options": {"beam_size": 2, "n_best": 2}, "cancels": [[3, 0]]},
+    ]
+    asked = [{"texts": texts, "attention": True, **search} for search in searches]
+    *answers, states = built.replay(folder, [*asked, {"texts": texts, "states": True}])
+    for answer, search in zip(answers, searches, strict=True):
+        stop = bool(search.get("cancels"))
+        options = replace(python.options(search["options"]), callback=lambda p, stop=stop: stop and p.sentence == 3)
+        expected = python.translate(texts, options, search.get("prefixes"), attention=True)
+        for found, translation in zip(answer["translations"], expected, strict=True):
+            assert_same_hypotheses(found["hypotheses"], translation)
+            for h, e in zip(found["hypotheses"], translation.hypotheses, strict=True):
+                assert h["attention"].keys() == e.attention.keys()
+                for name, weights in e.attention.items():
+                    assert_same_array(h["attention"][name], weights)
+        assert all(h.attention for t in expected[1:] for h in t.hypotheses)
+    for found, expected_states in zip(states["states"], python.encoder_states(texts), strict=True):
+        assert_same_array(found, expected_states)
+
+
+def assert_same_array(found: Mapping[str, Any], expected: FloatArray) -> None:
+    assert found["shape"] == list(expected.shape)
+    np.testing.assert_allclose(np.reshape(found["values"], expected.shape), expected, atol=1e-5)
+
+
+def test_outputs_that_were_not_asked_for_at_export_are_refused(built: Built, tiny_bundle: Path) -> None:
+    asked = [{"texts": ["x"], "attention": True}, {"texts": ["x"], "states": True}, {"texts": [""], "states": True}]
+    *refused, nothing = built.replay(tiny_bundle, asked)
+    assert [answer["status"] for answer in refused] == [2, 2]
+    assert "export it with --with attention" in refused[0]["error"]
+    assert "export it with --with encoder-state" in refused[1]["error"]
+    assert nothing["states"] == [{"shape": [0, 32], "values": []}]
+
+
 def test_ids_that_a_bundle_adds_are_read_but_never_shown(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:
     """And ids of the tokenizer beyond the vocabulary are unknown ones."""
     folder = shutil.copytree(tiny_bundle, tmp_path / "bundle")
@@ -353,6 +432,26 @@ def test_a_changed_manifest_is_refused(
     done = subprocess.run(command, input=b"", capture_output=True, env=built.environment, check=False)
     assert done.returncode == 4
     assert b"bundle.json: was changed after it was written" in done.stderr
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_changed_weights_are_refused_unless_they_are_not_checked(
+    built: Built, tiny_bundle: Path, tmp_path: Path, packed: bool
+) -> None:
+    bundle = tmp_path / ("bundle.zip" if packed else "bundle")
+    if packed:
+        pack_zip(tiny_bundle, bundle)
+    else:
+        shutil.copytree(tiny_bundle, bundle)
+    file = bundle if packed else bundle / "weights.bin"
+    content, weights = bytearray(file.read_bytes()), (tiny_bundle / "weights.bin").read_bytes()
+    content[content.index(weights) + len(weights) // 2] ^= 1
+    file.write_bytes(content)
+    command = [built.cli, bundle, "--threads", "1"]
+    done = subprocess.run(command, input=b"x\n", capture_output=True, env=built.environment, check=False)
+    assert done.returncode == 4
+    assert b"weights.bin: its content has changed (SHA-256 differs)" in done.stderr
+    assert built.run(str(bundle), "--threads", "1", "--no-verify", text="x\n").count("\n") == 1
 
 
 @pytest.mark.filterwarnings("ignore::tfexport_runtime.errors.TruncationWarning")
@@ -396,6 +495,34 @@ def test_an_error_is_one_line_with_the_place(built: Built, tiny_bundle: Path) ->
     done = subprocess.run(command, input=b"gut\n\xff\n", capture_output=True, env=built.environment, check=False)
     assert done.returncode == 4
     assert done.stderr == b"tfexport-cli: input, line 2 is not UTF-8; convert it first\n"
+
+
+def test_a_provider_that_is_not_there_is_named(built: Built, tiny_bundle: Path) -> None:
+    answers = []
+    for name in ("cuda", "tpu"):
+        command = [built.cli, tiny_bundle, "--provider", name]
+        done = subprocess.run(command, input=b"", capture_output=True, env=built.environment, check=False)
+        answers.append((done.returncode, done.stderr.count(b"\n"), done.stderr))
+    assert answers[0][:2] == (5, 1)
+    assert answers[0][2].startswith(b"tfexport-cli: CUDAExecutionProvider is not available here")
+    assert answers[1] == (2, 1, b"tfexport-cli: --provider must be one of cpu, cuda, not tpu\n")
+    assert built.run(str(tiny_bundle), "--provider", "cpu", "--threads", "1", text="x\n")
+
+
+def test_debug_shows_what_an_error_came_from(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    (folder / "encoder.onnx").write_bytes(b"")  # a graph without anything
+    manifest = read_bundle(tiny_bundle).manifest
+    write_manifest(folder, replace(manifest, files=describe_files(folder)))
+    shown = []
+    for more in ([], ["--debug"]):
+        command = [built.cli, folder, "--threads", "1", *more]
+        done = subprocess.run(command, input=b"", capture_output=True, env=built.environment, check=False)
+        assert done.returncode == 4
+        shown.append(done.stderr.decode().splitlines())
+    assert len(shown[0]) == 1
+    assert shown[1][-1] == shown[0][0]
+    assert any(line.startswith("which came from Ort::Exception: ") for line in shown[1])
 
 
 def test_the_example_in_c_translates(built: Built, tiny_bundle: Path) -> None:

@@ -211,3 +211,58 @@ TEST(real_bundle_through_the_c_interface_reports_errors_and_cancels) {
     tfexport_cancel_free(cancel);
     tfexport_close(translator);
 }
+
+TEST(real_bundle_through_the_c_interface_gives_outputs_on_request) {
+    const std::string path = bundle_path();
+    if (path.empty()) return;
+    const Translator same_bundle(path, one_thread());
+    tfexport_translator* translator = nullptr;
+    CHECK(tfexport_open(path.c_str(), R"({"threads": 1})", &translator) == TFEXPORT_OK);
+    const std::vector<std::string> golden = golden_texts(same_bundle);
+    const char* texts[] = {golden[0].c_str(), ""};
+    tfexport_result* result = nullptr;
+    const auto translate = [&](const char* options) {
+        return tfexport_translate(translator, texts, nullptr, 2, options, nullptr, nullptr, nullptr, &result);
+    };
+    CHECK(translate(R"({"attention": 1})") == TFEXPORT_OPTION);
+    CHECK(translate(R"({"attention": false, "max_length": 3})") == TFEXPORT_OK);
+    CHECK(tfexport_result_attention_name(result, 0, 0, 0) == nullptr);
+    tfexport_result_free(result);
+    tfexport_states* states = nullptr;
+    const tfexport_status given = tfexport_encoder_states(translator, texts, 2, &states);
+    if (given == TFEXPORT_OPTION) {  // a bundle that was exported without
+        CHECK(states == nullptr && translate(R"({"attention": true})") == TFEXPORT_OPTION);
+        tfexport_close(translator);
+        return;
+    }
+    std::size_t shape[3] = {};
+    CHECK(given == TFEXPORT_OK && tfexport_states_texts(states) == 2);
+    const FloatArray expected_states = same_bundle.encoder_states({golden[0]})[0];
+    const float* found = tfexport_states_of(states, 0, shape);
+    CHECK(shape[0] == expected_states.shape[0] && shape[1] == expected_states.shape[1]);
+    CHECK(std::equal(expected_states.values.begin(), expected_states.values.end(), found,
+                     [](float a, float b) { return std::abs(a - b) < 1e-5F; }));
+    tfexport_states_of(states, 1, shape);
+    CHECK(shape[0] == 0 && shape[1] == expected_states.shape[1]);
+    CHECK(tfexport_states_of(states, 2, shape) == nullptr && shape[1] == 0);
+    tfexport_states_free(states);
+
+    CHECK(translate(R"({"attention": true, "beam_size": 3, "n_best": 2, "max_length": 7})") == TFEXPORT_OK);
+    const auto options =
+        with_changes(same_bundle.default_options(), R"({"beam_size": 3, "n_best": 2, "max_length": 7})");
+    const Translation expected = same_bundle.translate({golden[0]}, options, {}, true)[0];
+    for (std::size_t h = 0; h < 2; ++h) {
+        std::size_t output = 0;
+        for (const auto& [name, weights] : expected.hypotheses[h].attention) {
+            CHECK(tfexport_result_attention_name(result, 0, h, output) == name);
+            const float* values = tfexport_result_attention(result, 0, h, output++, shape);
+            CHECK(std::equal(shape, shape + 3, weights.shape.begin(), weights.shape.end()));
+            CHECK(std::equal(weights.values.begin(), weights.values.end(), values,
+                             [](float a, float b) { return std::abs(a - b) < 1e-5F; }));
+        }
+        CHECK(output > 0 && tfexport_result_attention(result, 0, h, output, nullptr) == nullptr);
+    }
+    CHECK(tfexport_result_attention(result, 1, 0, 0, shape) == nullptr && shape[0] == 0);
+    tfexport_result_free(result);
+    tfexport_close(translator);
+}

@@ -72,10 +72,9 @@ public:
         const std::size_t step = steps_[place]++;
         fine = fine && step < seen.size() && seen[step][0] == Json(progress.tokens) &&
                close(progress.score, seen[step][1]);
-        for (const Json& cancel : values_.at("cancels")) {
-            if (cancel[0] == progress.sentence && cancel[1] == step) return true;
-        }
-        return false;
+        const Json& cancels = values_.at("cancels");
+        return std::any_of(cancels.begin(), cancels.end(),
+                           [&](const Json& cancel) { return cancel[0] == progress.sentence && cancel[1] == step; });
     }
 
     bool saw_all() const {

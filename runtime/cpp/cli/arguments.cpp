@@ -48,6 +48,11 @@ int whole_number(const std::string& value) {
     return std::stoi(value);
 }
 
+Provider provider(const std::string& name) {
+    if (name != "cpu" && name != "cuda") throw OptionError("--provider must be one of cpu, cuda, not " + name);
+    return name == "cuda" ? Provider::cuda : Provider::cpu;
+}
+
 const std::map<std::string, void (*)(Arguments&)> kSwitches{
     {"--help", [](Arguments& a) { a.action = Action::help; }},
     {"-h", [](Arguments& a) { a.action = Action::help; }},
@@ -56,10 +61,12 @@ const std::map<std::string, void (*)(Arguments&)> kSwitches{
     {"--bench", [](Arguments& a) { a.action = Action::bench; }},
     {"--scores", [](Arguments& a) { a.format = Format::scores; }},
     {"--json", [](Arguments& a) { a.format = Format::json; }},
+    {"--debug", [](Arguments& a) { a.debug = true; }},
     {"--no-verify", [](Arguments& a) { a.session.verify = false; }},
     {"--no-spinning", [](Arguments& a) { a.session.spinning = false; }},
     {"--no-prepacking", [](Arguments& a) { a.session.prepacking = false; }},
     {"--no-arena", [](Arguments& a) { a.session.arena = false; }},
+    {"--no-large-pages", [](Arguments& a) { a.session.large_pages = false; }},
 };
 const std::map<std::string, void (*)(Arguments&, const std::string&)> kValues{
     {"--input", [](Arguments& a, const std::string& value) { a.input = value; }},
@@ -67,6 +74,7 @@ const std::map<std::string, void (*)(Arguments&, const std::string&)> kValues{
     {"--output", [](Arguments& a, const std::string& value) { a.output = value; }},
     {"-o", [](Arguments& a, const std::string& value) { a.output = value; }},
     {"--prefix", [](Arguments& a, const std::string& value) { a.prefix = value; }},
+    {"--provider", [](Arguments& a, const std::string& value) { a.session.provider = provider(value); }},
     {"--threads", [](Arguments& a, const std::string& value) { a.session.threads = whole_number(value); }},
     {"--parallel", [](Arguments& a, const std::string& value) { a.session.parallel_batches = whole_number(value); }},
 };
@@ -170,10 +178,13 @@ Translates line by line: as many lines come out as go in, in their order.
   --json                    print one JSON object for each line
   --threads N               of one batch; 0 is one for each core that it may use, shared by the batches
   --parallel N              batches that are translated at the same time, over one copy of the weights
+  --provider cpu|cuda       where it runs; cuda needs an ONNX Runtime that was built for it
   --no-spinning             let threads sleep between operators
   --no-prepacking           keep the weights mapped from their file: loads at once, but runs slower
   --no-arena                give memory back after each step
+  --no-large-pages          leave the model in small pages of memory: Linux moves it after a second
   --no-verify               do not check the SHA-256 of the files
+  --debug                   show what an error came from
 
 Search: --beam-size N, --n-best N, --length-penalty none|average|gnmt|word_reward, --alpha X, --length-offset N,
   --word-reward X, --early-stopping

@@ -16,6 +16,7 @@ struct Arguments {
     std::string bundle;
     Format format = Format::text;
     SessionOptions session;
+    bool debug = false;
     std::string option_changes = "{}";  // JSON, for with_changes
     std::optional<std::string> input;   // files; not set: standard input and output
     std::optional<std::string> output;

@@ -2,8 +2,15 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <memory>
+#include <new>
 #include <string>
+#include <typeinfo>
 #include <vector>
+
+#ifdef __GNUG__
+#include <cxxabi.h>
+#endif
 
 #include "arguments.h"
 #include "bench.h"
@@ -50,6 +57,23 @@ int run(const cli::Arguments& arguments) {
     return 0;
 }
 
+/// The kind of an error and all of its message, then what it came from.
+void show(const std::exception& error) {
+    const char* kind = typeid(error).name();
+#ifdef __GNUG__
+    const std::unique_ptr<char, void (*)(void*)> readable(abi::__cxa_demangle(kind, nullptr, nullptr, nullptr),
+                                                          std::free);
+    if (readable) kind = readable.get();
+#endif
+    std::cerr << kind << ": " << error.what() << "\n";
+    try {
+        std::rethrow_if_nested(error);
+    } catch (const std::exception& cause) {
+        std::cerr << "which came from ";
+        show(cause);
+    }
+}
+
 int failed(const std::string& message, int status) {
     std::string line = message;
     for (char& c : line) c = c == '\n' || c == '\r' ? ' ' : c;
@@ -66,13 +90,14 @@ int main(int argc, char** argv) {
     std::ios::sync_with_stdio(false);
     std::vector<char> buffer(std::size_t{1} << 18);
     std::cin.rdbuf()->pubsetbuf(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    cli::Arguments arguments;
     try {
-        return run(cli::parse_arguments(argc, argv));
-    } catch (const Error& error) {
-        return failed(error.what(), error.exit_status);
-    } catch (const std::bad_alloc&) {
-        return failed("not enough memory; use a smaller batch or a machine with more", 1);
+        arguments = cli::parse_arguments(argc, argv);
+        return run(arguments);
     } catch (const std::exception& error) {
-        return failed(error.what(), 1);
+        if (arguments.debug) show(error);
+        if (const auto* known = dynamic_cast<const Error*>(&error)) return failed(error.what(), known->exit_status);
+        if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return failed(error.what(), 1);
+        return failed("not enough memory; use a smaller batch or a machine with more", 1);
     }
 }

@@ -36,21 +36,22 @@ std::string listed(const std::vector<std::string>& names) {
 
 }  // namespace
 
-Bundle Bundle::open(const fs::path& path, bool verify) {
+Bundle Bundle::open(const fs::path& path, bool verify, bool weights_later) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (!fs::exists(status)) throw BundleError(path.u8string() + ": no such file or folder");
-    if (fs::is_directory(status)) return Bundle(folder_files(path), path.u8string(), verify);
+    if (fs::is_directory(status)) return Bundle(folder_files(path), path.u8string(), verify, weights_later);
     if (!fs::is_regular_file(status)) throw BundleError(path.u8string() + ": neither a folder nor a file");
-    return Bundle(zip_files(map_file(path), path.u8string(), path), path.u8string(), verify);
+    return Bundle(zip_files(map_file(path), path.u8string(), path), path.u8string(), verify, weights_later);
 }
 
-Bundle Bundle::from_memory(const void* zip, std::size_t size, bool verify) {
+Bundle Bundle::from_memory(const void* zip, std::size_t size, bool verify, bool weights_later) {
     if (zip == nullptr) throw BundleError("memory: no bundle was given");
-    return Bundle(zip_files({{static_cast<const char*>(zip), size}, nullptr}, "memory", {}), "memory", verify);
+    return Bundle(zip_files({{static_cast<const char*>(zip), size}, nullptr}, "memory", {}), "memory", verify,
+                  weights_later);
 }
 
-Bundle::Bundle(std::unique_ptr<Files> files, std::string origin, bool verify)
+Bundle::Bundle(std::unique_ptr<Files> files, std::string origin, bool verify, bool weights_later)
     : files_(std::move(files)), origin_(std::move(origin)) {
     if (files_->sizes().count(kManifestName) == 0) {
         throw BundleError(origin_ + ": not a bundle: no " + kManifestName + " in it");
@@ -61,7 +62,15 @@ Bundle::Bundle(std::unique_ptr<Files> files, std::string origin, bool verify)
     check_graphs();
     if (!verify) return;
     check_seal(text.view, name(kManifestName));
-    check_digests();
+    const std::vector<std::string>& weights = manifest_.weights;
+    for (const auto& [file, info] : manifest_.files) {
+        if (std::find(weights.begin(), weights.end(), file) == weights.end()) check_digest(file);
+    }
+    if (!weights_later) check_weights();
+}
+
+void Bundle::check_weights() const {
+    for (const std::string& file : manifest_.weights) check_digest(file);
 }
 
 Bytes Bundle::read(const std::string& file) const {
@@ -147,11 +156,9 @@ void Bundle::check_graphs() const {
     }
 }
 
-void Bundle::check_digests() const {
-    for (const auto& [file, info] : manifest_.files) {
-        if (files_->sha256(file) != info.sha256) {
-            throw BundleError(name(file) + ": its content has changed (SHA-256 differs); copy the bundle again");
-        }
+void Bundle::check_digest(const std::string& file) const {
+    if (files_->sha256(file) != manifest_.files.at(file).sha256) {
+        throw BundleError(name(file) + ": its content has changed (SHA-256 differs); copy the bundle again");
     }
 }
 

@@ -22,11 +22,15 @@ struct Tokenizers {
 
 class Bundle {
 public:
-    /// Opens a folder or a zip. verify=false skips the SHA-256 of every file, nothing else. Throws BundleError.
-    static Bundle open(const std::filesystem::path& path, bool verify);
+    /// Opens a folder or a zip. verify=false skips the SHA-256 of every file, nothing else. weights_later leaves out
+    /// that of the weights, by far the largest: `check_weights` is then to be called. Throws BundleError.
+    static Bundle open(const std::filesystem::path& path, bool verify, bool weights_later = false);
 
     /// Opens a zip in memory that outlives the bundle. Throws BundleError.
-    static Bundle from_memory(const void* zip, std::size_t size, bool verify);
+    static Bundle from_memory(const void* zip, std::size_t size, bool verify, bool weights_later = false);
+
+    /// Throws BundleError if the weights are not those that the manifest describes.
+    void check_weights() const;
 
     const Manifest& manifest() const { return manifest_; }
 
@@ -47,12 +51,12 @@ public:
     Tokenizers tokenizers() const;
 
 private:
-    Bundle(std::unique_ptr<Files> files, std::string origin, bool verify);
+    Bundle(std::unique_ptr<Files> files, std::string origin, bool verify, bool weights_later);
 
     BundleError changed(const std::string& file, std::uint64_t size) const;
     void check_listing() const;
     void check_graphs() const;
-    void check_digests() const;
+    void check_digest(const std::string& file) const;
     std::shared_ptr<const Tokenizer> tokenizer(const TextInfo& info) const;
 
     std::unique_ptr<Files> files_;

@@ -1,9 +1,11 @@
 #include <atomic>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "strict_json.h"
 #include "tfexport/self_test.h"
@@ -15,6 +17,9 @@ struct tfexport_translator {
 };
 struct tfexport_result {
     std::vector<tfexport::Translation> translations;
+};
+struct tfexport_states {
+    std::vector<tfexport::FloatArray> of_texts;
 };
 struct tfexport_cancel {
     std::atomic<bool> set{false};
@@ -64,6 +69,7 @@ tfexport::SessionOptions session_options(const char* json) {
     tfexport::SessionOptions options;
     if (json == nullptr) return options;
     tfexport::Problems problems;
+    std::string provider = "cpu";
     std::int64_t threads = options.threads;
     std::int64_t parallel_batches = options.parallel_batches;
     try {
@@ -71,18 +77,47 @@ tfexport::SessionOptions session_options(const char* json) {
         tfexport::ObjectReader reader(values, "", problems, tfexport::ObjectReader::Missing::allowed);
         reader.integer("threads", threads, 0, 4096);
         reader.integer("parallel_batches", parallel_batches, 1, 4096);
+        reader.choice("provider", provider, {"cpu", "cuda"});
         reader.boolean("spinning", options.spinning);
         reader.boolean("prepacking", options.prepacking);
         reader.boolean("arena", options.arena);
+        reader.boolean("large_pages", options.large_pages);
         reader.boolean("verify", options.verify);
         reader.finish();
     } catch (const tfexport::BundleError& error) {
         throw tfexport::OptionError(error.what());
     }
     if (!problems.empty()) throw tfexport::OptionError("session: " + tfexport::joined(problems));
+    if (provider == "cuda") options.provider = tfexport::Provider::cuda;
     options.threads = static_cast<int>(threads);
     options.parallel_batches = static_cast<int>(parallel_batches);
     return options;
+}
+
+/// What a call wants: the options of the bundle with changes, and whether hypotheses tell what their tokens looked at.
+struct Wanted {
+    tfexport::TranslationOptions options;
+    bool attention = false;
+};
+
+Wanted wanted(const tfexport::Translator& open, const char* json) {
+    Wanted found{open.default_options()};
+    if (json == nullptr) return found;
+    tfexport::Problems problems;
+    tfexport::Json changes;
+    try {
+        changes = tfexport::parse_json(json, "options");
+    } catch (const tfexport::BundleError& error) {
+        throw tfexport::OptionError(error.what());
+    }
+    if (changes.is_object()) {
+        tfexport::ObjectReader(changes, "", problems, tfexport::ObjectReader::Missing::allowed)
+            .boolean("attention", found.attention);
+        changes.erase("attention");
+    }
+    if (!problems.empty()) throw tfexport::OptionError("options: " + tfexport::joined(problems));
+    found.options = tfexport::with_changes(found.options, changes.dump());
+    return found;
 }
 
 std::vector<std::string> strings(const char* const* texts, std::size_t count, const char* name) {
@@ -96,6 +131,14 @@ std::vector<std::string> strings(const char* const* texts, std::size_t count, co
 const Hypothesis* hypothesis(const tfexport_result* result, std::size_t text, std::size_t place) noexcept {
     if (place >= tfexport_result_hypotheses(result, text)) return nullptr;
     return &result->translations[text].hypotheses[place];
+}
+
+/// One of the outputs of a hypothesis's attention, with its name.
+const std::pair<const std::string, tfexport::FloatArray>* attention(const tfexport_result* result, std::size_t text,
+                                                                    std::size_t place, std::size_t output) noexcept {
+    const Hypothesis* h = hypothesis(result, text, place);
+    if (h == nullptr || output >= h->attention.size()) return nullptr;
+    return &*std::next(h->attention.begin(), static_cast<std::ptrdiff_t>(output));
 }
 
 }  // namespace
@@ -130,17 +173,17 @@ tfexport_status tfexport_translate(const tfexport_translator* translator, const 
         required(result, "result") = nullptr;
         const tfexport::Translator& open = required(translator, "translator").translator;
         if (count > 0) required(texts, "texts");
-        tfexport::TranslationOptions chosen = open.default_options();
-        if (options != nullptr) chosen = tfexport::with_changes(chosen, options);
+        Wanted chosen = wanted(open, options);
         if (cancel != nullptr || progress != nullptr) {
-            chosen.callback = [&](const tfexport::Progress& p) {
+            chosen.options.callback = [&](const tfexport::Progress& p) {
                 const bool ended = progress != nullptr &&
                                    progress(user, p.sentence, p.sample, p.tokens.data(), p.tokens.size(), p.score) != 0;
                 return ended || (cancel != nullptr && cancel->set.load(std::memory_order_relaxed));
             };
         }
         const auto beginnings = prefixes == nullptr ? std::vector<std::string>{} : strings(prefixes, count, "prefix");
-        *result = new tfexport_result{open.translate(strings(texts, count, "text"), chosen, beginnings)};
+        *result = new tfexport_result{
+            open.translate(strings(texts, count, "text"), chosen.options, beginnings, chosen.attention)};
     });
 }
 
@@ -184,11 +227,47 @@ const char* tfexport_result_token(const tfexport_result* result, size_t text, si
     return h == nullptr || position >= h->tokens.size() ? nullptr : h->tokens[position].c_str();
 }
 
+const char* tfexport_result_attention_name(const tfexport_result* result, size_t text, size_t place, size_t output) {
+    const auto* found = attention(result, text, place, output);
+    return found == nullptr ? nullptr : found->first.c_str();
+}
+
+const float* tfexport_result_attention(const tfexport_result* result, size_t text, size_t place, size_t output,
+                                       size_t shape[3]) {
+    const auto* found = attention(result, text, place, output);
+    for (std::size_t axis = 0; shape != nullptr && axis < 3; ++axis) {
+        shape[axis] = found == nullptr ? 0 : found->second.shape[axis];
+    }
+    return found == nullptr ? nullptr : found->second.values.data();
+}
+
 const char* tfexport_result_warning(const tfexport_result* result, size_t text) {
     return text < tfexport_result_texts(result) ? result->translations[text].warning.c_str() : nullptr;
 }
 
 void tfexport_result_free(tfexport_result* result) { delete result; }
+
+tfexport_status tfexport_encoder_states(const tfexport_translator* translator, const char* const* texts, size_t count,
+                                        tfexport_states** states) {
+    return guarded([&] {
+        required(states, "states") = nullptr;
+        const tfexport::Translator& open = required(translator, "translator").translator;
+        if (count > 0) required(texts, "texts");
+        *states = new tfexport_states{open.encoder_states(strings(texts, count, "text"))};
+    });
+}
+
+size_t tfexport_states_texts(const tfexport_states* states) { return states == nullptr ? 0 : states->of_texts.size(); }
+
+const float* tfexport_states_of(const tfexport_states* states, size_t text, size_t shape[2]) {
+    const bool there = text < tfexport_states_texts(states);
+    for (std::size_t axis = 0; shape != nullptr && axis < 2; ++axis) {
+        shape[axis] = there ? states->of_texts[text].shape[axis] : 0;
+    }
+    return there ? states->of_texts[text].values.data() : nullptr;
+}
+
+void tfexport_states_free(tfexport_states* states) { delete states; }
 
 tfexport_status tfexport_cancel_new(tfexport_cancel** cancel) {
     return guarded([&] { required(cancel, "cancel") = new tfexport_cancel; });

@@ -10,24 +10,12 @@ namespace tfexport {
 Memory::Memory(Graphs& graphs, const std::vector<Ids>& sources) : sentences_(sources.size()) {
     std::size_t length = 0;
     for (const Ids& source : sources) length = std::max(length, source.size());
-    Ids ids(sentences_ * length, graphs.pad_id);
-    mask_.assign(sentences_ * length, 0);
-    for (std::size_t i = 0; i < sentences_; ++i) {
-        std::copy(sources[i].begin(), sources[i].end(), ids.begin() + static_cast<std::ptrdiff_t>(i * length));
-        std::fill_n(mask_.begin() + static_cast<std::ptrdiff_t>(i * length), sources[i].size(), 1);
-    }
-    const std::vector<std::int64_t> shape{static_cast<std::int64_t>(sentences_), static_cast<std::int64_t>(length)};
-    const char* input_names[] = {"input_ids", "attention_mask"};
-    const Ort::Value inputs[] = {
-        tensor_view(ids.data(), ids.size() * sizeof(std::int64_t), shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64),
-        tensor_view(mask_.data(), mask_.size() * sizeof(std::int32_t), shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32)};
-    std::vector<const char*> output_names;
-    for (const std::string& name : graphs.cross_present) output_names.push_back(name.c_str());
-    cross_ =
-        graphs.encoder.Run(Ort::RunOptions{nullptr}, input_names, inputs, 2, output_names.data(), output_names.size());
+    PaddedSources<std::int64_t> padded(sources, length, graphs.pad_id);
+    cross_ = padded.encoded(graphs.encoder, graphs.cross_present);
+    mask_ = std::move(padded.mask);
 
     const ModelInfo& model = graphs.shape;
-    shape_ = {shape[0], model.num_heads, shape[1], model.head_size};
+    shape_ = {padded.shape[0], model.num_heads, padded.shape[1], model.head_size};
     type_ = cross_.front().GetTensorTypeAndShapeInfo().GetElementType();
     for (const Ort::Value& value : cross_) {
         const auto info = value.GetTensorTypeAndShapeInfo();
@@ -70,8 +58,23 @@ bool Memory::select(const std::vector<std::size_t>& sentences) {
 
 Ort::Value tensor_view(void* data, std::size_t bytes, const std::vector<std::int64_t>& shape,
                        ONNXTensorElementDataType type) {
+    return Ort::Value::CreateTensor(cpu_memory(), data, bytes, shape.data(), shape.size(), type);
+}
+
+const Ort::MemoryInfo& cpu_memory() {
     static const Ort::MemoryInfo cpu = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
-    return Ort::Value::CreateTensor(cpu, data, bytes, shape.data(), shape.size(), type);
+    return cpu;
+}
+
+FloatArray attention_of(const Ort::Value& value, std::size_t rows) {
+    const auto info = value.GetTensorTypeAndShapeInfo();
+    const std::vector<std::int64_t> shape = info.GetShape();
+    if (shape.size() != 3 || shape[0] != static_cast<std::int64_t>(rows) ||
+        info.GetElementType() != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) {
+        throw ModelOutputError("the decoder gave attention of a wrong shape; verify the bundle with `tfexport verify`");
+    }
+    const auto* values = value.GetTensorData<float>();
+    return {{shape.begin(), shape.end()}, {values, values + info.GetElementCount()}};
 }
 
 std::size_t element_size(ONNXTensorElementDataType type) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "encoder.h"
 #include "files.h"
 #include "manifest.h"
 #include "manifest_rules.h"
@@ -31,6 +32,7 @@ struct Graphs {
     std::vector<std::string> cross_past;
     std::vector<std::string> self_present;
     std::vector<std::string> self_past;
+    std::vector<std::string> attention;  // outputs on request, as StepModel::attention_names
 };
 
 /// What the encoder left for the decoder, once per sentence.
@@ -67,9 +69,12 @@ std::unique_ptr<DecoderState> start_growing(Graphs& graphs, const std::vector<Id
 /// For graphs whose every shape is a number: sentences are encoded one by one, and the rows are run in chunks.
 std::unique_ptr<DecoderState> start_fixed(Graphs& graphs, const std::vector<Ids>& sources, std::size_t beam_size);
 
-/// A tensor over memory that someone else owns.
-Ort::Value tensor_view(void* data, std::size_t bytes, const std::vector<std::int64_t>& shape,
-                       ONNXTensorElementDataType type);
+/// What each of R rows looks at, from an output of the decoder: [R, heads, S]. Throws ModelOutputError for a value that
+/// is none of that.
+FloatArray attention_of(const Ort::Value& value, std::size_t rows);
+
+/// Where the engine shall put what it makes.
+const Ort::MemoryInfo& cpu_memory();
 
 /// Bytes of one element. Throws BundleError for a type that a cache cannot have.
 std::size_t element_size(ONNXTensorElementDataType type);

@@ -21,6 +21,13 @@ struct Chunk {
     std::vector<std::vector<char>> spare;   // as many, for what the next step gives
 };
 
+/// Adds the first `rows` of `found` to what earlier chunks gave.
+void append(FloatArray& all, const FloatArray& found, std::size_t rows) {
+    const std::size_t size = found.values.size() / found.shape[0] * rows;
+    all.values.insert(all.values.end(), found.values.begin(), found.values.begin() + static_cast<std::ptrdiff_t>(size));
+    all.shape = {rows + (all.shape.empty() ? 0 : all.shape[0]), found.shape[1], found.shape[2]};
+}
+
 class FixedState final : public DecoderState {
 public:
     FixedState(Graphs& graphs, const std::vector<Ids>& sources, std::size_t beam_size)
@@ -84,6 +91,22 @@ public:
         return rows;
     }
 
+    std::vector<FloatArray> step_attention(const Ids& tokens) override {
+        std::vector<FloatArray> all(graphs_.attention.size());
+        std::vector<const char*> names;
+        for (const std::string& name : graphs_.attention) names.push_back(name.c_str());
+        for (std::size_t place = 0; place < chunks_.size(); ++place) {
+            std::vector<Ort::Value> wanted;
+            for (std::size_t i = 0; i < names.size(); ++i) wanted.emplace_back(nullptr);
+            const std::vector<Ort::Value> found = run(place, names, std::move(wanted), tokens, no_bias_);
+            for (std::size_t i = 0; i < names.size(); ++i) {
+                append(all[i], attention_of(found[i], sizes_.rows), real_rows(place));
+            }
+        }
+        for (std::int32_t& length : lengths_) ++length;
+        return all;
+    }
+
     /// Chunks whose rows all stay are kept; the others are written anew, into their spare memory.
     void select(const std::vector<std::size_t>& rows) override {
         std::vector<std::size_t> owners(rows.size());
@@ -111,22 +134,11 @@ public:
 private:
     /// Runs the encoder once for every source, padded to S.
     void encode(const std::vector<Ids>& sources) {
-        std::vector<const char*> names;
-        for (const std::string& name : graphs_.cross_present) names.push_back(name.c_str());
-        const char* input_names[] = {"input_ids", "attention_mask"};
-        const std::vector<std::int64_t> shape{1, signed_size(sizes_.source)};
         for (std::size_t sentence = 0; sentence < sources.size(); ++sentence) {
-            const Ids& source = sources[sentence];
-            std::vector<std::int32_t> ids(sizes_.source, static_cast<std::int32_t>(graphs_.pad_id));
-            std::transform(source.begin(), source.end(), ids.begin(),
-                           [](std::int64_t id) { return static_cast<std::int32_t>(id); });
-            std::int32_t* mask = mask_.data() + sentence * sizes_.source;
-            std::fill_n(mask, source.size(), 1);
-            const Ort::Value inputs[] = {
-                tensor_view(ids.data(), ids.size() * 4, shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32),
-                tensor_view(mask, ids.size() * 4, shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32)};
-            keep(graphs_.encoder.Run(Ort::RunOptions{nullptr}, input_names, inputs, 2, names.data(), names.size()),
-                 sentence);
+            PaddedSources<std::int32_t> padded({sources[sentence]}, sizes_.source, graphs_.pad_id);
+            keep(padded.encoded(graphs_.encoder, graphs_.cross_present), sentence);
+            std::copy(padded.mask.begin(), padded.mask.end(),
+                      mask_.begin() + static_cast<std::ptrdiff_t>(sentence * sizes_.source));
         }
     }
 
@@ -187,9 +199,10 @@ private:
         }
     }
 
-    /// One step of a chunk; `wanted` are the outputs in front of the cache, into memory that is there.
-    void run(std::size_t place, std::vector<const char*> output_names, std::vector<Ort::Value> wanted,
-             const Ids& tokens, const std::vector<float>& bias) {
+    /// One step of a chunk; `wanted` are the outputs in front of the cache: memory that is there, or nothing for what
+    /// the engine shall make. Returns them.
+    std::vector<Ort::Value> run(std::size_t place, std::vector<const char*> output_names,
+                                std::vector<Ort::Value> wanted, const Ids& tokens, const std::vector<float>& bias) {
         Chunk& chunk = chunks_[place];
         std::vector<std::int32_t> newest(sizes_.rows, 0);
         std::vector<std::int32_t> lengths(sizes_.rows, 0);
@@ -226,6 +239,7 @@ private:
         graphs_.decoder.Run(Ort::RunOptions{nullptr}, names.data(), inputs.data(), inputs.size(), output_names.data(),
                             wanted.data(), wanted.size());
         chunk.layers.swap(chunk.spare);
+        return wanted;
     }
 
     /// Rows of a chunk that are not idle.

@@ -42,6 +42,20 @@ public:
         return rows;
     }
 
+    std::vector<FloatArray> step_attention(const Ids& tokens) override {
+        std::vector<const char*> names;
+        std::vector<Ort::Value> wanted;
+        for (const std::string& name : graphs_.attention) {
+            names.push_back(name.c_str());
+            wanted.emplace_back(nullptr);
+        }
+        std::vector<FloatArray> all;
+        for (const Ort::Value& found : run(names, std::move(wanted), tokens, no_bias_, 1)) {
+            all.push_back(attention_of(found, lengths_.size()));
+        }
+        return all;
+    }
+
     void select(const std::vector<std::size_t>& rows) override {
         bool moved = rows.size() != lengths_.size();
         std::vector<std::size_t> sentences;
@@ -69,9 +83,10 @@ public:
     }
 
 private:
-    /// Runs one step; `wanted` are the outputs in front of the cache, into memory that is there.
-    void run(std::vector<const char*> output_names, std::vector<Ort::Value> wanted, const Ids& tokens,
-             const std::vector<float>& bias, std::size_t count) {
+    /// Runs one step; `wanted` are the outputs in front of the cache: memory that is there, or nothing for what the
+    /// engine shall make. Returns them.
+    std::vector<Ort::Value> run(std::vector<const char*> output_names, std::vector<Ort::Value> wanted,
+                                const Ids& tokens, const std::vector<float>& bias, std::size_t count) {
         const auto rows = static_cast<std::int64_t>(lengths_.size());
         auto candidates = static_cast<std::int64_t>(count);
         std::vector<const char*> names{"input_ids", "past_lengths", "num_candidates", "logit_bias",
@@ -98,8 +113,10 @@ private:
         graphs_.decoder.Run(Ort::RunOptions{nullptr}, names.data(), inputs.data(), inputs.size(), output_names.data(),
                             wanted.data(), wanted.size());
         std::move(wanted.end() - static_cast<std::ptrdiff_t>(layers_.size()), wanted.end(), layers_.begin());
+        wanted.resize(wanted.size() - layers_.size());
         for (std::int32_t& length : lengths_) ++length;
         check_layers();
+        return wanted;
     }
 
     /// Memory is copied by these shapes, so they must be what the manifest says.

@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::int64_t kFirstCapacity = 32;  // tokens that a new cache holds before it is doubled
 
+/// What a step gives beside the cache.
+enum class Wanted { candidates, logits, attention };
+
 struct FreeAligned {
     void operator()(char* memory) const { ::operator delete(memory, std::align_val_t{64}); }
 };
@@ -66,7 +69,7 @@ public:
     }
 
     Candidates step(const Ids& tokens, const std::vector<float>& bias, std::size_t count) override {
-        run(tokens, bias, count);
+        run(tokens, bias, Wanted::candidates, count);
         best_.resize(scores_.size());
         best_ids_.resize(ids_.size());
         for (std::size_t row = 0; row < places_.size(); ++row) {
@@ -79,10 +82,27 @@ public:
 
     std::vector<const float*> step_logits(const Ids& tokens) override {
         no_bias_.resize(static_cast<std::size_t>(graphs_.shape.target_vocab_size), 0.0F);
-        run(tokens, no_bias_, 0);
+        run(tokens, no_bias_, Wanted::logits, 1);
         std::vector<const float*> rows;
         for (const std::size_t place : places_) rows.push_back(logits_.data() + place * no_bias_.size());
         return rows;
+    }
+
+    std::vector<FloatArray> step_attention(const Ids& tokens) override {
+        no_bias_.resize(static_cast<std::size_t>(graphs_.shape.target_vocab_size), 0.0F);
+        run(tokens, no_bias_, Wanted::attention, 1);
+        std::vector<FloatArray> all;
+        const std::vector<Ort::Value> outputs = binding_->GetOutputValues();
+        for (std::size_t i = 0; i < graphs_.attention.size(); ++i) {
+            const FloatArray by_place = attention_of(outputs[i], places_.size());
+            const auto width = static_cast<std::ptrdiff_t>(by_place.values.size() / places_.size());
+            FloatArray& by_row = all.emplace_back(FloatArray{by_place.shape, {}});
+            for (const std::size_t place : places_) {
+                const auto first = by_place.values.begin() + static_cast<std::ptrdiff_t>(place) * width;
+                by_row.values.insert(by_row.values.end(), first, first + width);
+            }
+        }
+        return all;
     }
 
     void select(const std::vector<std::size_t>& rows) override {
@@ -94,10 +114,9 @@ public:
     }
 
 private:
-    /// count 0: the logits instead of candidates.
-    void run(const Ids& tokens, const std::vector<float>& bias, std::size_t count) {
+    void run(const Ids& tokens, const std::vector<float>& bias, Wanted wanted, std::size_t count) {
         make_room();
-        if (!binding_ || bound_count_ != count) bind(count);
+        if (!binding_ || bound_ != wanted || bound_count_ != count) bind(wanted, count);
         if (bound_bias_ != bias.data()) bind_bias(bias);
         for (std::size_t row = 0; row < places_.size(); ++row) tokens_[places_[row]] = tokens[row];
         total_length_ = *std::max_element(lengths_.begin(), lengths_.end()) + 1;
@@ -106,12 +125,12 @@ private:
     }
 
     /// Binds everything once; it is then changed in place until rows, capacity or the kind of output change.
-    void bind(std::size_t count) {
+    void bind(Wanted wanted, std::size_t count) {
         const auto rows = static_cast<std::int64_t>(lengths_.size());
-        const std::size_t vocab_size = no_bias_.empty() ? 0 : no_bias_.size();
         tokens_.resize(lengths_.size());
-        count_ = static_cast<std::int64_t>(std::max<std::size_t>(count, 1));
+        count_ = static_cast<std::int64_t>(count);
         binding_.emplace(graphs_.decoder);
+        bound_ = wanted;
         bound_count_ = count;
         bound_bias_ = nullptr;
         const auto input = [&](const char* name, Ort::Value value) { binding_->BindInput(name, value); };
@@ -122,14 +141,16 @@ private:
         input("total_length", tensor_view(&total_length_, 4, {1}, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32));
         input("num_candidates", tensor_view(&count_, 8, {1}, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64));
         input("encoder_attention_mask", memory_.mask());
-        if (count > 0) {
+        if (wanted == Wanted::attention) {  // first, so that they are the first of what the binding gives out
+            for (const std::string& name : graphs_.attention) binding_->BindOutput(name.c_str(), cpu_memory());
+        } else if (wanted == Wanted::candidates) {
             scores_.resize(lengths_.size() * count);
             ids_.resize(lengths_.size() * count);
             output("candidate_scores", scores_.data(), scores_.size() * 4, count, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
             output("candidate_ids", ids_.data(), ids_.size() * 8, count, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64);
         } else {
-            logits_.resize(lengths_.size() * vocab_size);
-            output("logits", logits_.data(), logits_.size() * 4, vocab_size, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
+            logits_.resize(lengths_.size() * no_bias_.size());
+            output("logits", logits_.data(), logits_.size() * 4, no_bias_.size(), ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
         }
         for (std::size_t i = 0; i < buffers_.layers; ++i) {
             input(graphs_.cross_past[i].c_str(), memory_.cross(i));
@@ -219,6 +240,7 @@ private:
     std::vector<std::int32_t> lengths_;  // [R] used length, by place
     std::vector<std::size_t> places_;    // [R] where each row lies, among the K places of its sentence
     std::optional<Ort::IoBinding> binding_;
+    Wanted bound_ = Wanted::candidates;
     std::size_t bound_count_ = 0;
     const float* bound_bias_ = nullptr;
     // What is bound besides: changed in place between steps.

@@ -106,7 +106,7 @@ std::string file_sha256(const fs::path& path, std::uint64_t offset, std::uint64_
     std::ifstream file(path, std::ios::binary);
     file.seekg(static_cast<std::streamoff>(offset));
     Sha256 digest;
-    std::vector<char> block(std::size_t{1} << 20);
+    std::vector<char> block(std::size_t{1} << 18);
     while (file && size > 0) {
         file.read(block.data(), static_cast<std::streamsize>(std::min<std::uint64_t>(block.size(), size)));
         digest.update({block.data(), static_cast<std::size_t>(file.gcount())});

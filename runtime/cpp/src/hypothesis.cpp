@@ -134,7 +134,9 @@ std::vector<std::size_t> SentenceSearch::path(std::size_t node) const {
 }
 
 Decoded SentenceSearch::decoded(std::size_t node, double score, FinishReason reason) const {
-    Decoded decoded{{}, score, {}, reason};
+    Decoded decoded;
+    decoded.score = score;
+    decoded.finish_reason = reason;
     for (const std::size_t place : path(node)) {
         if (place != node || reason != FinishReason::eos) decoded.ids.push_back(nodes_[place].token);
         decoded.token_scores.push_back(nodes_[place].log_prob);

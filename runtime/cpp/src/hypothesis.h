@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "step_model.h"
@@ -17,6 +19,7 @@ struct Decoded {
     double score = 0;
     std::vector<float> token_scores;  // of each id (0 for a hard prefix), then of `eos` if it was reached
     FinishReason finish_reason = FinishReason::eos;
+    std::map<std::string, FloatArray> attention;  // on request, as of Hypothesis
 };
 
 /// A possible next token of one sentence.

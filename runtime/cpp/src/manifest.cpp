@@ -49,7 +49,8 @@ void read_model(ObjectReader& reader, ModelInfo& model) {
     std::int64_t other = 0;
     reader.text("name", name, 0, 256);
     reader.integer("parameters", other, 1, kMaxBytes);
-    for (const char* count : {"d_model", "d_ff"}) reader.integer(count, other, 1, kMaxCount);
+    reader.integer("d_model", model.d_model, 1, kMaxCount);
+    reader.integer("d_ff", other, 1, kMaxCount);
     reader.integer("num_encoder_layers", other, 1, 1024);
     reader.integer("num_decoder_layers", model.num_decoder_layers, 1, 1024);
     reader.integer("num_heads", model.num_heads, 1, kMaxCount);

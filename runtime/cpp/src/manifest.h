@@ -34,6 +34,7 @@ struct GraphInfo {
 
 /// Sizes of the model. Lengths are in tokens, start and end tokens counted.
 struct ModelInfo {
+    std::int64_t d_model = 0;
     std::int64_t num_heads = 0;
     std::int64_t head_size = 0;
     std::int64_t cache_head_size = 0;  // of the self-attention cache: a graph may pad the heads

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -11,14 +12,22 @@
 
 #include "cache.h"
 #include "external_data.h"
+#include "further_outputs.h"
 #include "pages.h"
 #include "tfexport/errors.h"
 #include "tfexport/translator.h"
+
+#ifdef __linux__
+#include <dlfcn.h>
+#endif
 
 namespace tfexport {
 
 namespace {
 
+constexpr const char* kNoCuda =
+    "CUDAExecutionProvider is not available here: it needs an NVIDIA GPU and an ONNX Runtime built for it; or choose "
+    "the provider cpu";
 constexpr std::uint64_t kAlignment = 64;  // of tensors in weights.bin, as the exporter lays them
 
 /// The engine's entry points in the version of the headers. Throws UnavailableError where the library is older.
@@ -43,7 +52,27 @@ Ort::Env& environment() {
     return env;
 }
 
+/// Where the engine's code lies on disk; empty where that cannot be known.
+std::filesystem::path engine_library() {
+#ifdef __linux__
+    Dl_info found{};
+    if (::dladdr(reinterpret_cast<const void*>(OrtGetApiBase()->GetVersionString), &found) != 0) return found.dli_fname;
+#endif
+    return {};
+}
+
 std::string first_line(const char* text) { return std::string(text, std::strcspn(text, "\n")); }
+
+/// Throws UnavailableError where it is not there or cannot start.
+void add_cuda(Ort::SessionOptions& settings) {
+    const std::vector<std::string> there = Ort::GetAvailableProviders();
+    if (std::find(there.begin(), there.end(), "CUDAExecutionProvider") == there.end()) throw UnavailableError(kNoCuda);
+    try {
+        settings.AppendExecutionProvider_CUDA(OrtCUDAProviderOptions{});
+    } catch (const Ort::Exception&) {
+        std::throw_with_nested(UnavailableError(kNoCuda));
+    }
+}
 
 Ort::SessionOptions settings(const SessionOptions& options) {
     Ort::SessionOptions settings;
@@ -59,6 +88,7 @@ Ort::SessionOptions settings(const SessionOptions& options) {
     // Add and LayerNormalization take half the time of SkipLayerNormalization.
     settings.AddConfigEntry("optimization.disable_specified_optimizers", "SkipLayerNormFusion");
     if (!options.arena) settings.DisableCpuMemArena();
+    if (options.provider == Provider::cuda) add_cuda(settings);
     return settings;
 }
 
@@ -143,6 +173,15 @@ void drop_free_pages(const Ort::Session& session) {
 #endif
 }
 
+/// What a session is made of and no step needs again: of the engine's code more than half.
+void drop_read_pages(const Bundle& bundle) {
+    std::vector<std::filesystem::path> read{engine_library()};
+    for (const auto& [name, info] : bundle.manifest().files) {  // the engine has copied most of the weights
+        if (const auto place = bundle.place(name)) read.push_back(place->file);
+    }
+    drop_pages_of(read);
+}
+
 Ort::Session open_graph(const Bundle& bundle, const char* role, const SessionOptions& options,
                         std::vector<Bytes>& held) {
     const std::string& file = bundle.manifest().graphs.at(role).file;
@@ -151,22 +190,18 @@ Ort::Session open_graph(const Bundle& bundle, const char* role, const SessionOpt
         Ort::Session session = open_anywhere(bundle, file, chosen, held);
         if (!options.prepacking) return session;
         if (options.arena) drop_free_pages(session);
-        // The engine has copied most of the weights.
-        std::vector<std::filesystem::path> read;
-        for (const auto& [name, info] : bundle.manifest().files) {
-            if (const auto place = bundle.place(name)) read.push_back(place->file);
-        }
-        drop_pages_of(read);
+        drop_read_pages(bundle);
         return session;
     } catch (const Ort::Exception& error) {
-        throw BundleError(bundle.name(file) + ": ONNX Runtime " + onnxruntime_version() +
-                          " cannot load this graph (made for " + bundle.manifest().onnxruntime +
-                          " and newer): " + first_line(error.what()));
+        std::throw_with_nested(BundleError(bundle.name(file) + ": ONNX Runtime " + onnxruntime_version() +
+                                           " cannot load this graph (made for " + bundle.manifest().onnxruntime +
+                                           " and newer): " + first_line(error.what())));
     }
 }
 
-Error failed_run(const Ort::Exception& error) {
-    return Error("ONNX Runtime cannot run this bundle: " + first_line(error.what()), 1);
+/// Inside of a catch block.
+[[noreturn]] void throw_failed_run(const Ort::Exception& error) {
+    std::throw_with_nested(Error("ONNX Runtime cannot run this bundle: " + first_line(error.what()), 1));
 }
 
 /// Turns the engine's errors into this library's.
@@ -177,17 +212,22 @@ public:
     Candidates step(const Ids& tokens, const std::vector<float>& bias, std::size_t count) override try {
         return state_->step(tokens, bias, count);
     } catch (const Ort::Exception& error) {
-        throw failed_run(error);
+        throw_failed_run(error);
     }
     std::vector<const float*> step_logits(const Ids& tokens) override try {
         return state_->step_logits(tokens);
     } catch (const Ort::Exception& error) {
-        throw failed_run(error);
+        throw_failed_run(error);
+    }
+    std::vector<FloatArray> step_attention(const Ids& tokens) override try {
+        return state_->step_attention(tokens);
+    } catch (const Ort::Exception& error) {
+        throw_failed_run(error);
     }
     void select(const std::vector<std::size_t>& rows) override try {
         state_->select(rows);
     } catch (const Ort::Exception& error) {
-        throw failed_run(error);
+        throw_failed_run(error);
     }
 
 private:
@@ -204,10 +244,26 @@ std::vector<std::string> layer_names(const char* direction, const char* attentio
     return names;
 }
 
+/// The states of the real tokens, [S, d_model], from an output of the encoder for one source.
+FloatArray states_of(const Ort::Value& value, std::size_t length, std::size_t width) {
+    const auto info = value.GetTensorTypeAndShapeInfo();
+    const std::vector<std::int64_t> shape = info.GetShape();
+    if (shape.size() != 3 || shape[0] != 1 || shape[1] < static_cast<std::int64_t>(length) ||
+        shape[2] != static_cast<std::int64_t>(width) || info.GetElementType() != ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) {
+        throw ModelOutputError("the encoder gave states of a wrong shape; verify the bundle with `tfexport verify`");
+    }
+    const auto* values = value.GetTensorData<float>();
+    return {{length, width}, {values, values + length * width}};
+}
+
 class OnnxModel final : public StepModel {
 public:
     OnnxModel(const Bundle& bundle, const SessionOptions& options)
-        : form_(bundle.manifest().cache), graphs_(open_graphs(bundle, options)) {}
+        : form_(bundle.manifest().cache),
+          gives_states_(gives_encoder_states(bundle.manifest())),
+          graphs_(open_graphs(bundle, options)) {
+        if (options.large_pages) large_pages_.start();
+    }
 
     std::unique_ptr<DecoderState> start(const std::vector<Ids>& sources, std::size_t beam_size) const override try {
         const auto start = form_ == CacheForm::in_place ? start_in_place
@@ -215,7 +271,23 @@ public:
                                                         : start_growing;
         return std::make_unique<GuardedState>(start(graphs_, sources, beam_size));
     } catch (const Ort::Exception& error) {
-        throw failed_run(error);
+        throw_failed_run(error);
+    }
+
+    const std::vector<std::string>& attention_names() const override { return graphs_.attention; }
+
+    FloatArray encoder_states(const Ids& source) const override try {
+        if (!gives_states_) {
+            throw OptionError("this bundle does not give the encoder's states; export it with --with encoder-state");
+        }
+        const auto found = form_ == CacheForm::fixed
+                               ? PaddedSources<std::int32_t>({source}, graphs_.fixed.source, graphs_.pad_id)
+                                     .encoded(graphs_.encoder, {kEncoderState})
+                               : PaddedSources<std::int64_t>({source}, source.size(), graphs_.pad_id)
+                                     .encoded(graphs_.encoder, {kEncoderState});
+        return states_of(found.front(), source.size(), static_cast<std::size_t>(graphs_.shape.d_model));
+    } catch (const Ort::Exception& error) {
+        throw_failed_run(error);
     }
 
 private:
@@ -224,6 +296,8 @@ private:
         const std::int64_t layers = m.model.num_decoder_layers;
         const FixedShape fixed = m.cache == CacheForm::fixed ? fixed_shape(m) : FixedShape{};
         std::vector<Bytes> held;
+        environment();
+        drop_pages_of({engine_library()});  // it has registered its operators, with a third of its code
         // The larger graph first, and its pages given back before the other comes: the least memory at the highest
         // point.
         Ort::Session decoder = open_graph(bundle, "decoder", options, held);
@@ -237,11 +311,14 @@ private:
                 layer_names("present", "encoder", layers),
                 layer_names("past_key_values", "encoder", layers),
                 layer_names("present", "decoder", layers),
-                layer_names("past_key_values", "decoder", layers)};
+                layer_names("past_key_values", "decoder", layers),
+                tfexport::attention_names(m)};
     }
 
     CacheForm form_;
-    mutable Graphs graphs_;  // running a session is safe from any thread, though not const
+    bool gives_states_;
+    LargePagesSoon large_pages_;  // knows the memory before the graphs were there
+    mutable Graphs graphs_;       // running a session is safe from any thread, though not const
 };
 
 }  // namespace

@@ -6,7 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
+
+#include "tfexport/translation.h"
 
 namespace tfexport {
 
@@ -31,6 +34,9 @@ public:
     /// As `step`, but returns the logits [V] of every row as the model gives them; valid until the next step.
     virtual std::vector<const float*> step_logits(const Ids& tokens) = 0;
 
+    /// As `step`, but returns what each row looks at: [R, heads, S] for each of StepModel::attention_names.
+    virtual std::vector<FloatArray> step_attention(const Ids& tokens);
+
     /// rows [R']: the new row r continues the old row rows[r]. Rows of a sentence stay together.
     virtual void select(const std::vector<std::size_t>& rows) = 0;
 };
@@ -42,6 +48,12 @@ public:
 
     /// Encodes B sources; the state has length 0 and B * beam_size rows.
     virtual std::unique_ptr<DecoderState> start(const std::vector<Ids>& sources, std::size_t beam_size) const = 0;
+
+    /// Outputs that say what tokens look at; none: the bundle was exported without.
+    virtual const std::vector<std::string>& attention_names() const;
+
+    /// The encoder's last hidden states, [S, d_model]. Throws OptionError where the bundle was exported without.
+    virtual FloatArray encoder_states(const Ids& source) const;
 };
 
 /// What the search must know of the target vocabulary and the model.

@@ -8,6 +8,7 @@
 #include <map>
 #include <thread>
 
+#include "further_outputs.h"
 #include "hypothesis.h"
 #include "options.h"
 #include "search.h"
@@ -17,29 +18,6 @@
 namespace tfexport {
 
 namespace {
-
-/// What the encoder reads; empty for a text without tokens.
-Ids source_ids(const std::string& text, std::size_t index, const Vocabularies& vocabularies,
-               const TranslationOptions& options, std::string& warning) {
-    if (!is_utf8(text)) throw InputError("is not UTF-8; convert it first", index);
-    Ids ids = vocabularies.source.encode(text);
-    if (ids.empty()) return ids;
-    const std::size_t added = vocabularies.before.size() + vocabularies.after.size();
-    const std::size_t room = vocabularies.max_source_length - std::min(added, vocabularies.max_source_length);
-    if (ids.size() > room) {
-        const std::string found = std::to_string(ids.size());
-        if (!options.truncate_source) {
-            throw InputError("has " + found + " tokens, the model takes " + std::to_string(room) +
-                                 "; split it, or allow truncate_source",
-                             index);
-        }
-        warning = "was cut from " + found + " to " + std::to_string(room) + " tokens";
-        ids.resize(room);
-    }
-    ids.insert(ids.begin(), vocabularies.before.begin(), vocabularies.before.end());
-    ids.insert(ids.end(), vocabularies.after.begin(), vocabularies.after.end());
-    return ids;
-}
 
 Ids prefix_ids(const std::vector<std::string>& prefixes, std::size_t index, const Vocabularies& vocabularies) {
     if (prefixes.empty()) return {};
@@ -69,8 +47,13 @@ void check_room(const Request& request, const TranslationOptions& options, const
 }
 
 Hypothesis in_words(const Decoded& decoded, const Tokenizer& tokenizer) {
-    Hypothesis h{tokenizer.decode(decoded.ids), {}, decoded.ids, decoded.score, decoded.token_scores,
-                 decoded.finish_reason};
+    Hypothesis h{tokenizer.decode(decoded.ids),
+                 {},
+                 decoded.ids,
+                 decoded.score,
+                 decoded.token_scores,
+                 decoded.finish_reason,
+                 decoded.attention};
     for (const std::int64_t id : decoded.ids) h.tokens.push_back(tokenizer.token(id));
     return h;
 }
@@ -107,13 +90,37 @@ Ids Vocabulary::encode(std::string_view text) const {
     return ids;
 }
 
+Ids source_ids(const std::string& text, std::size_t index, const Vocabularies& vocabularies,
+               const TranslationOptions& options, std::string& warning) {
+    if (!is_utf8(text)) throw InputError("is not UTF-8; convert it first", index);
+    Ids ids = vocabularies.source.encode(text);
+    if (ids.empty()) return ids;
+    const std::size_t added = vocabularies.before.size() + vocabularies.after.size();
+    const std::size_t room = vocabularies.max_source_length - std::min(added, vocabularies.max_source_length);
+    if (ids.size() > room) {
+        const std::string found = std::to_string(ids.size());
+        if (!options.truncate_source) {
+            throw InputError("has " + found + " tokens, the model takes " + std::to_string(room) +
+                                 "; split it, or allow truncate_source",
+                             index);
+        }
+        warning = "was cut from " + found + " to " + std::to_string(room) + " tokens";
+        ids.resize(room);
+    }
+    ids.insert(ids.begin(), vocabularies.before.begin(), vocabularies.before.end());
+    ids.insert(ids.end(), vocabularies.after.begin(), vocabularies.after.end());
+    return ids;
+}
+
 std::vector<Translation> translate(const StepModel& model, const Vocabularies& vocabularies, const Target& target,
                                    const std::vector<std::string>& texts, const TranslationOptions& options,
-                                   const std::vector<std::string>& prefixes, std::size_t parallel_batches) {
+                                   const std::vector<std::string>& prefixes, std::size_t parallel_batches,
+                                   bool attention) {
     if (!prefixes.empty() && prefixes.size() != texts.size()) {
         throw OptionError(std::to_string(prefixes.size()) + " prefixes for " + std::to_string(texts.size()) + " texts");
     }
     check_options(options, target);
+    if (attention) check_attention(model);
     std::vector<Translation> translations(texts.size());
     std::vector<Request> requests;
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -132,8 +139,12 @@ std::vector<Translation> translate(const StepModel& model, const Vocabularies& v
     std::map<std::pair<std::size_t, std::size_t>, std::vector<Decoded>> found;  // by text and sample
     const auto planned = batches(std::move(requests), options, parallel_batches);
     std::vector<std::vector<std::vector<Decoded>>> decoded(planned.size());
-    in_parallel(planned.size(), parallel_batches,
-                [&](std::size_t batch) { decoded[batch] = search(model, planned[batch], options, target); });
+    in_parallel(planned.size(), parallel_batches, [&](std::size_t batch) {
+        decoded[batch] = search(model, planned[batch], options, target);
+        for (std::size_t i = 0; attention && i < planned[batch].size(); ++i) {
+            add_attention(model, planned[batch][i].source, decoded[batch][i], target);
+        }
+    });
     for (std::size_t batch = 0; batch < planned.size(); ++batch) {
         for (std::size_t i = 0; i < planned[batch].size(); ++i) {
             found[{planned[batch][i].index, planned[batch][i].sample}] = std::move(decoded[batch][i]);

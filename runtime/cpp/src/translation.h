@@ -32,10 +32,16 @@ struct Vocabularies {
     std::size_t max_source_length = 0;
 };
 
+/// What the encoder reads; empty for a text without tokens. `index` is the place of the text in the caller's list;
+/// `warning` gets what was done to it. Throws InputError.
+Ids source_ids(const std::string& text, std::size_t index, const Vocabularies& vocabularies,
+               const TranslationOptions& options, std::string& warning);
+
 /// See Translator::translate. parallel_batches: how many are translated at the same time.
 std::vector<Translation> translate(const StepModel& model, const Vocabularies& vocabularies, const Target& target,
                                    const std::vector<std::string>& texts, const TranslationOptions& options,
-                                   const std::vector<std::string>& prefixes, std::size_t parallel_batches = 1);
+                                   const std::vector<std::string>& prefixes, std::size_t parallel_batches = 1,
+                                   bool attention = false);
 
 /// Requests of similar length together, the longest first, so that the largest buffers are asked for once;
 /// `max_batch_tokens` source tokens at most, beams counted. Where `parallel` batches run at the same time, there are

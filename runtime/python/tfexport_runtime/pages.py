@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+
+import numpy as np
 
 LARGE = 2 << 20  # bytes of a large page where a small one has 4 KiB
 AFTER = 1.0  # seconds; moving 100 MB takes 50 ms, which a process that lives shorter had better not spend
 
 _MADV_DONTNEED, _MADV_HUGEPAGE, _MADV_COLLAPSE = 4, 14, 25  # linux/mman.h; the last from Linux 6.1 on
+_IN_MEMORY, _OF_FILE = np.uint64(3 << 62), np.uint64(1 << 61)  # of /proc/self/pagemap; the first also: moved to disk
 
 
-@dataclass
+@dataclass(frozen=True)
 class Mapping:
     """A line "7f12a0000000-7f12a0021000 rw-p 00000000 00:00 0 [heap]" of /proc/self/maps."""
 
     addresses: range
     access: str
     name: str  # a path, a word in brackets, or nothing
-    written: int = 0  # KiB that this process has written, as smaps says; of a file, what is in memory only
 
 
 def drop_pages_of(files: Collection[Path]) -> None:
     """What is mapped of files takes no memory until it is read again: an engine has copied most of it."""
     names = {str(file.resolve()) for file in files}
-    for mapping in _mappings("smaps"):
-        if mapping.name in names and not mapping.written:
+    for mapping in _mappings():
+        if mapping.name in names and _is_as_in_file(mapping.addresses):
             _advise(mapping.addresses, _MADV_DONTNEED)
 
 
 def private_memory() -> list[range]:
     """Where this process has memory of its own, lowest address first."""
-    mappings = _mappings("maps")  # smaps would count the pages of all memory of the process
-    return [mapping.addresses for mapping in mappings if mapping.access == "rw-p" and mapping.name in ("", "[heap]")]
+    return [mapping.addresses for mapping in _mappings() if mapping.access == "rw-p" and mapping.name in ("", "[heap]")]
 
 
 def use_large_pages_soon(before: Sequence[range]) -> None:
@@ -70,21 +71,31 @@ def _use_large_pages(before: Sequence[range]) -> None:
         _advise(part, _MADV_COLLAPSE)
 
 
-def _mappings(listing: Literal["maps", "smaps"]) -> list[Mapping]:
-    """None where it is not Linux, or nothing of it is shown."""
-    found: list[Mapping] = []
+def _mappings() -> list[Mapping]:
+    """None where it is not Linux. /proc/self/smaps would say more, and count all pages for it: milliseconds."""
+    found = []
     try:
-        lines = Path("/proc/self", listing).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     except OSError:
-        return found
+        return []
     for line in filter(None, lines):
-        word, *values = line.split(maxsplit=5)
-        if not word.endswith(":"):
-            start, end = (int(address, 16) for address in word.split("-"))
-            found.append(Mapping(range(start, end), values[0], values[4] if len(values) > 4 else ""))
-        elif word == "Anonymous:":
-            found[-1].written = int(values[0])
+        addresses, access, _, _, _, *name = line.split(maxsplit=5)
+        start, end = (int(address, 16) for address in addresses.split("-"))
+        found.append(Mapping(range(start, end), access, name[0] if name else ""))
     return found
+
+
+def _is_as_in_file(memory: range) -> bool:
+    """Whether this process has written to none of these pages of a file: what is written would be lost with them."""
+    count = len(memory) // mmap.PAGESIZE
+    try:
+        with open("/proc/self/pagemap", "rb", buffering=0) as file:  # 64 bits for each page
+            file.seek(memory.start // mmap.PAGESIZE * 8)
+            states = np.frombuffer(file.read(count * 8), np.uint64)
+    except OSError:
+        return False
+    written = (states & _IN_MEMORY != 0) & (states & _OF_FILE == 0)
+    return len(states) == count and not written.any()
 
 
 def _advise(memory: range, advice: int) -> None:

@@ -37,6 +37,7 @@ typedef enum tfexport_finish {
 
 typedef struct tfexport_translator tfexport_translator;
 typedef struct tfexport_result tfexport_result;
+typedef struct tfexport_states tfexport_states;
 typedef struct tfexport_cancel tfexport_cancel;
 
 /* Called after every step of every sentence, in the thread that called tfexport_translate. `ids` are those of the best
@@ -52,9 +53,9 @@ TFEXPORT_API const char* tfexport_version(void);
 TFEXPORT_API const char* tfexport_last_error(void);
 
 /* Opens the folder or the zip of a bundle.
- * session: NULL, or a JSON object with any of {"threads": 0, "parallel_batches": 1, "spinning": true,
- * "prepacking": true, "arena": true, "verify": true}; what they mean is said at SessionOptions in options.h.
- * *translator: the caller's, freed by tfexport_close; NULL after a failure. Any thread. */
+ * session: NULL, or a JSON object with any of {"threads": 0, "parallel_batches": 1, "provider": "cpu",
+ * "spinning": true, "prepacking": true, "arena": true, "large_pages": true, "verify": true}; what they mean is said at
+ * SessionOptions in options.h. *translator: the caller's, freed by tfexport_close; NULL after a failure. Any thread. */
 TFEXPORT_API tfexport_status tfexport_open(const char* path, const char* session, tfexport_translator** translator);
 
 /* The same for a zip in memory. The memory stays the caller's, must not change, and must outlive the translator.
@@ -67,7 +68,8 @@ TFEXPORT_API void tfexport_close(tfexport_translator* translator);
 
 /* Translates `count` texts.
  * prefixes: NULL, or `count` beginnings of the targets.
- * options: NULL, or a JSON object such as {"beam_size": 4}, laid over the default options of the bundle.
+ * options: NULL, or a JSON object such as {"beam_size": 4}, laid over the default options of the bundle. With
+ *   "attention": true among them hypotheses also tell what their tokens looked at; of a bundle exported with it.
  * cancel: NULL, or a flag that ends the call early from another thread; what is there by then is returned.
  * progress, user: NULL, or a function and what it is called with.
  * The arguments stay the caller's and are not used after the call.
@@ -93,11 +95,35 @@ TFEXPORT_API const float* tfexport_result_token_scores(const tfexport_result* re
 /* The written form of one of the ids; NULL out of range. */
 TFEXPORT_API const char* tfexport_result_token(const tfexport_result* result, size_t text, size_t hypothesis,
                                                size_t position);
+/* What the tokens of a hypothesis looked at, where the options said "attention": true. `output` counts the outputs that
+ * tell it, from 0 and in the order of their names, such as "cross_attention". The weights are shape[0] tokens (those of
+ * tfexport_result_token_scores) of shape[1] heads of shape[2] source ids: weight s of head h of token t is at
+ * [(t * shape[1] + h) * shape[2] + s]. shape: NULL, or room for three sizes. NULL and sizes of 0 out of range, and for
+ * an empty text. */
+TFEXPORT_API const char* tfexport_result_attention_name(const tfexport_result* result, size_t text, size_t hypothesis,
+                                                        size_t output);
+TFEXPORT_API const float* tfexport_result_attention(const tfexport_result* result, size_t text, size_t hypothesis,
+                                                    size_t output, size_t shape[3]);
 /* What was done to the source text, such as "was cut from 80 to 60 tokens"; "" mostly, NULL out of range. */
 TFEXPORT_API const char* tfexport_result_warning(const tfexport_result* result, size_t text);
 
 /* Frees a result and all that it gave out; NULL is fine. */
 TFEXPORT_API void tfexport_result_free(tfexport_result* result);
+
+/* The encoder's last hidden states of `count` texts; of a bundle exported with them.
+ * The arguments stay the caller's and are not used after the call.
+ * *states: the caller's, freed by tfexport_states_free; NULL after a failure. Any thread, several at once. */
+TFEXPORT_API tfexport_status tfexport_encoder_states(const tfexport_translator* translator, const char* const* texts,
+                                                     size_t count, tfexport_states** states);
+
+/* How many texts there are, and the states of one: shape[0] source ids of shape[1] numbers each, one behind the other;
+ * shape[0] is 0 for an empty text. shape: NULL, or room for two sizes. NULL and sizes of 0 out of range. The pointer
+ * belongs to the states. */
+TFEXPORT_API size_t tfexport_states_texts(const tfexport_states* states);
+TFEXPORT_API const float* tfexport_states_of(const tfexport_states* states, size_t text, size_t shape[2]);
+
+/* Frees states and all that they gave out; NULL is fine. */
+TFEXPORT_API void tfexport_states_free(tfexport_states* states);
 
 /* A flag that ends calls of tfexport_translate. *cancel: the caller's, freed by tfexport_cancel_free when no call uses
  * it any more. tfexport_cancel_set: any thread, at any time; it stays set. */

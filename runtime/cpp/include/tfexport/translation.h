@@ -1,7 +1,9 @@
 // What comes out of a translation.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,12 @@ namespace tfexport {
 /// Why a hypothesis ended: with the end token, at its limit of tokens, or by the callback.
 enum class FinishReason { eos, length, cancelled };
 
+/// Numbers of any shape, the last axis running fastest.
+struct FloatArray {
+    std::vector<std::size_t> shape;
+    std::vector<float> values;
+};
+
 /// One translation of a text.
 struct Hypothesis {
     std::string text;
@@ -20,6 +28,8 @@ struct Hypothesis {
     double score = 0;                 // sum of log-probabilities under the length penalty
     std::vector<float> token_scores;  // log-probability of each token (0 for a hard prefix), then of `eos` if reached
     FinishReason finish_reason = FinishReason::eos;
+    /// On request, by output: what each of the tokens in `token_scores` looked at, [tokens, heads, source ids].
+    std::map<std::string, FloatArray> attention;
 
     /// True when it was cut before `eos`.
     bool truncated() const { return finish_reason != FinishReason::eos; }

@@ -30,12 +30,17 @@ public:
     ~Translator();
 
     /// The translations of the texts (UTF-8), in their order. `prefixes` are beginnings of the targets, one for each
-    /// text, or empty. Throws OptionError before any work, and InputError for a text that is too long or not UTF-8.
+    /// text, or empty. attention: hypotheses also tell what their tokens looked at; of a bundle that was exported with
+    /// it. Throws OptionError before any work, and InputError for a text that is too long or not UTF-8.
     std::vector<Translation> translate(const std::vector<std::string>& texts, const TranslationOptions& options,
-                                       const std::vector<std::string>& prefixes = {}) const;
+                                       const std::vector<std::string>& prefixes = {}, bool attention = false) const;
 
     /// The same with the default options of the bundle.
     std::vector<Translation> translate(const std::vector<std::string>& texts) const;
+
+    /// The encoder's last hidden states of each text, [source ids, d_model]; of an empty text [0, d_model]. Throws
+    /// OptionError where the bundle does not give them, and InputError for a text that is too long or not UTF-8.
+    std::vector<FloatArray> encoder_states(const std::vector<std::string>& texts) const;
 
     /// The defaults of section 5 of the specification with those of this bundle laid over.
     const TranslationOptions& default_options() const noexcept;
