@@ -43,6 +43,7 @@ class ExportOptions:
     precision: Precision | Literal["auto"] = "fp32"  # auto: the best measured for the target
     keep_float: tuple[str, ...] = ()  # patterns of weight names that a reduced precision leaves alone
     full_range: bool = False  # int8 weights to 127 instead of 63: only for processors whose 8-bit sums cannot overflow
+    reproducible: bool = False  # int8: sums of floats in float64, so that every processor gives the same tokens
     attention: bool = False  # the decoder also gives the weights of its cross-attention
     attention_layers: tuple[int, ...] = ()  # whose, counted from 0; none: the last layer
     attention_heads: tuple[int, ...] = ()  # of these layers; none: all
@@ -90,6 +91,8 @@ def export_bundle(
         raise ExportError("--weights-inside and --with-tokenizer are of the format single; choose --format single")
     choice = choose_precision(options.precision, options.target, options.full_range)
     check_operators(choice, options.target, options.operators)
+    if options.reproducible:
+        _check_reproducible(choice, options)
     with published_when_complete(target, options.zip, options.force) as folder:
         work = Work(checkpoint, checkpoint.view_model(), options, choice, folder, progress)
         written = format_of(options.format).write(work)
@@ -103,6 +106,16 @@ def export_bundle(
         manifest = _write_self_description(checkpoint, manifest, parity, folder)
     size = sum(info.bytes for info in manifest.files.values())
     return ExportReport(manifest, choice, parity, size, written.remarks)
+
+
+def _check_reproducible(choice: PrecisionChoice, options: ExportOptions) -> None:
+    """Raises ExportError where products with weights, or a format, have sums of floats."""
+    if choice.precision != "int8":
+        raise ExportError(f"--reproducible is of int8, whose sums are exact, not of {choice.precision}: leave it out")
+    if options.keep_float:
+        raise ExportError("--reproducible has no products in float: leave out --keep-float")
+    if options.format not in ("onnx", "ort"):
+        raise ExportError(f"--reproducible is of the formats onnx and ort, not of {options.format}: leave it out")
 
 
 def _with_fixed_shape(options: ExportOptions) -> ExportOptions:

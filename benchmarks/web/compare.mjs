@@ -39,8 +39,8 @@ const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-ru
 // The builds of ONNX Runtime: the one that transformers.js chooses by itself, and the leaner one that it can be given.
 const PEERS = { "transformers.js": "ort-wasm-simd-threaded.asyncify", "transformers.js, plain build": "ort-wasm-simd-threaded" };
 const PRECISIONS = [
-  { name: "fp32", bundle: "/bundles/fp32/", dtype: "fp32" },
-  { name: "int8", bundle: "/bundles/int8/", dtype: "q8" },
+  { name: "fp32", bundles: { tfexport: "/bundles/fp32/" }, dtype: "fp32" },
+  { name: "int8", bundles: { tfexport: "/bundles/int8/", "tfexport, reproducible": "/bundles/int8-reproducible/" }, dtype: "q8" },
 ];
 
 const server = createServer(async ({ url }, response) => {
@@ -97,13 +97,14 @@ async function main() {
   const results = [];
   let version;
   for (const threads of [1, Math.min(4, cpus().length)]) {
-    for (const { name, bundle, dtype } of PRECISIONS) {
+    for (const { name, bundles, dtype } of PRECISIONS) {
       const browser = await chromium.launch({ executablePath, args: FLAGS });
       version = browser.version();
       const page = await browser.newPage();
       await page.goto(`http://127.0.0.1:${server.address().port}/`);
       const peers = Object.entries(PEERS).map(([label, wasm]) => ({ engine: "transformers", label, model: "marian", dtype, threads, wasm, eos }));
-      const engines = [{ engine: "ours", label: "tfexport", bundle, threads }, ...peers];
+      const ours = Object.entries(bundles).map(([label, bundle]) => ({ engine: "ours", label, bundle, threads }));
+      const engines = [...ours, ...peers];
       await page.evaluate(startWorkers, engines);
       const { times, tokens } = await measure(page, engines, sources, 3);
       const same = (i) => tokens[i].every((ids, s) => ids.slice(0, steps - 1).every((id, t) => id === tokens[0][s][t]));

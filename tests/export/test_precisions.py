@@ -17,6 +17,8 @@ from tfexport.export import ExportOptions, export_bundle
 from tfexport.passes.merge_products import merge_products
 from tfexport.passes.quantise_blocks import pack_blocks, quantise_blocks
 from tfexport.passes.quantise_int8 import REDUCED_RANGE, quantise_columns, quantise_int8
+from tfexport.passes.quantised_products import quantised_products
+from tfexport.passes.split_bias import split_bias
 from tfexport.weights import write_shared_weights
 from tfexport_train.checkpoint import Checkpoint
 
@@ -142,6 +144,33 @@ def test_products_of_one_input_merge() -> None:
     assert [n.op_type for n in merged.graph] == ["MatMul", "Add", "Split", "Add", "MatMul", "Add"]
     np.testing.assert_allclose(run(merged, x=x)[0], before[0], atol=1e-5)
     assert merge_products(merged)[1] is False
+
+
+BIASED = TEXT.replace("logits = Gemm <transB = 1> (y, table)", "logits = Gemm <transB = 1> (y, table, bias)")
+
+
+def test_a_projection_with_a_bias_is_reduced_as_well() -> None:
+    bias = GENERATOR.standard_normal(70).astype(np.float32)
+    biased = graph(BIASED, table=TABLE, weight=WEIGHT, bias=bias)
+    parted, modified = split_bias(biased)
+    assert modified
+    assert [n.op_type for n in parted.graph] == ["Gather", "MatMul", "Gemm", "Add"]
+    np.testing.assert_allclose(run(parted, ids=IDS)[0], EXPECTED + bias, rtol=1e-4)
+    assert split_bias(parted)[1] is False
+    for node in parted.graph:
+        node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    quantised, _ = quantise_int8(parted, keep_nothing)
+    assert {n.op_type for n in quantised.graph}.isdisjoint({"MatMul", "Gemm"})
+
+
+def test_a_table_that_is_turned_when_loaded_gives_the_same_numbers_and_is_stored_once() -> None:
+    as_stored, _ = quantise_int8(model(), keep_nothing)
+    turned, _ = quantise_int8(model(), keep_nothing, turn_tables=True)
+    np.testing.assert_array_equal(run(turned, ids=IDS)[0], run(as_stored, ids=IDS)[0])
+    assert "QGemm" not in {n.op_type for n in turned.graph}
+    tables = [n for n, v in turned.graph.initializers.items() if v.shape is not None and 70 in v.shape.numpy()]
+    assert sorted(tables) == ["table.int8", "table.scale"]
+    assert [p.weight for p in quantised_products(turned)] == ["weight", "table"]
 
 
 def test_a_row_of_zeros_stays_zero_in_8_bits() -> None:

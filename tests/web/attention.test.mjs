@@ -15,10 +15,14 @@ for (const engine of ["native", "wasm"]) {
       const found = await translator.translate(texts, { ...short, ...options, attention: true });
       for (const { hypotheses, source_tokens } of found.filter(({ text }, i) => texts[i] !== "")) {
         for (const { attention, token_scores } of hypotheses) {
-          assert.equal(attention.length, token_scores.length);
-          for (const weights of attention) {
-            assert.equal(weights.length, source_tokens.length);
-            assert.ok(Math.abs(weights.reduce((a, b) => a + b, 0) - 1) < 1e-4);
+          assert.deepEqual(Object.keys(attention), ["cross_attention"]);
+          assert.equal(attention.cross_attention.length, token_scores.length);
+          for (const heads of attention.cross_attention) {
+            assert.equal(heads.length, 4);
+            for (const weights of heads) {
+              assert.equal(weights.length, source_tokens.length);
+              assert.ok(Math.abs(weights.reduce((a, b) => a + b, 0) - 1) < 1e-4);
+            }
           }
         }
       }
@@ -34,16 +38,16 @@ test("attention of a batch is that of its sentences alone", { skip }, async () =
   const together = await translator.translate(texts, options);
   for (const [i, text] of texts.entries()) {
     const [alone] = await translator.translate([text], options);
-    const weights = ({ hypotheses }) => (hypotheses[0].attention ?? []).flatMap((row) => Array.from(row));
+    const weights = ({ hypotheses }) => (hypotheses[0].attention?.cross_attention ?? []).flat().flatMap((row) => Array.from(row));
     assert.equal(weights(alone).length, weights(together[i]).length);
     weights(alone).forEach((weight, w) => assert.ok(Math.abs(weight - weights(together[i])[w]) < 1e-5));
   }
 });
 
-test("a bundle without attention gives none, and one with it only when asked", { skip }, async () => {
-  for (const [place, options] of [[bundles().paths[0], { attention: true }], [path, {}]]) {
-    const [found] = await (await loadTranslator(place)).translate(["one two"], { ...short, ...options });
-    assert.equal(found.hypotheses[0].attention, undefined);
-    assert.equal(found.source_tokens, undefined);
-  }
+test("a bundle without attention says how to get it, and one with it gives it only when asked", { skip }, async () => {
+  const without = await loadTranslator(bundles().paths[0]);
+  await assert.rejects(without.translate(["one"], { attention: true }), { name: "OptionError", message: /--with attention/ });
+  const [found] = await (await loadTranslator(path)).translate(["one two"], short);
+  assert.equal(found.hypotheses[0].attention, undefined);
+  assert.equal(found.source_tokens, undefined);
 });

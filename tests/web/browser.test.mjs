@@ -5,7 +5,7 @@ import { availableParallelism } from "node:os";
 import { basename } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { attentionBundle, bundles, chromium, site } from "./environment.mjs";
+import { attentionBundle, bundles, chromium, further, site } from "./environment.mjs";
 import { assertGolden } from "./golden.mjs";
 import { serveSite } from "./site_server.mjs";
 
@@ -104,6 +104,19 @@ test("errors and warnings of the worker keep their class, and a callback can can
   assert.ok(found.seen.length > 0);
   assert.equal(found.none[0], true);
   assert.match(found.none[1], /\/nothing\/bundle\.json: the server answers 404/);
+});
+
+test("a worker gives the encoder's states", { skip: skip || further().reason }, async (t) => {
+  const [{ bundle, texts, states }] = further().cases;
+  const { page, server } = await opened(t, { bundle });
+  await page.goto(`${server.address}icon.svg`);
+  const found = await page.evaluate(async (texts) => {
+    const { RemoteTranslator } = await import("/runtime/index.js");
+    const translator = await RemoteTranslator.load("/bundle/", { ort: "/ort/ort-wasm-simd-threaded.mjs", threads: 1 });
+    return (await translator.encoderStates(texts)).map((vectors) => vectors.map((vector) => Array.from(vector)));
+  }, texts);
+  assert.deepEqual(found.map((vectors) => vectors.length), states.map((vectors) => vectors.length));
+  found.flat(2).forEach((value, i) => assert.ok(Math.abs(value - states.flat(2)[i]) < 1e-4));
 });
 
 test("the page translates, shows alternatives with scores, and confidence", { skip }, async (t) => {

@@ -1,5 +1,5 @@
 // What the tests need from outside: fixtures made by Python, bundles, a browser. Each says why it is missing.
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 
 /** A part of the fixtures: its path, or the reason to skip. */
 export function fixtures(part) {
@@ -20,6 +20,13 @@ export function bundles() {
 export function attentionBundle() {
   const path = process.env.TFEXPORT_WEB_ATTENTION;
   return path ? { path, reason: false } : { reason: "TFEXPORT_WEB_ATTENTION is not set: a bundle with attention" };
+}
+
+/** What Python says of the encoder's states and of attention, for each of some bundles. */
+export function further() {
+  const path = process.env.TFEXPORT_WEB_FURTHER;
+  if (!path) return { cases: [], reason: "TFEXPORT_WEB_FURTHER is not set: a file of tests/web/further_fixture.py" };
+  return { cases: JSON.parse(readFileSync(path, "utf8")), reason: false };
 }
 
 /** A Chromium or Chrome to drive. */

@@ -33,7 +33,7 @@ class HistoryCache {
 
 export class TableModel {
   constructor(logits, vocabSize, startId) {
-    Object.assign(this, { logits, vocabSize, startId, attention: null });
+    Object.assign(this, { logits, vocabSize, startId, attention: null, attentionOutputs: [] });
   }
 
   async start(sources, beamSize) {

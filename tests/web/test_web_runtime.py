@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import ROOT, made_once
 from tests.ort_bundle import write_ort_bundle
+from tests.web.further_fixture import write_further
 from tests.web.make_fixtures import write_fixtures
 from tfexport.export import ExportOptions, export_bundle
 from tfexport.package_web import package_web
@@ -64,16 +65,28 @@ def node(
         source = replace(tiny_checkpoint.source, prefix_ids=(5, 6), suffix_ids=(7,))
         target = replace(tiny_checkpoint.target, prefix_ids=(8, 9))
         with_ids = replace(tiny_checkpoint, source=source, target=target)
-        export_bundle(with_ids, path, ExportOptions(operators="portable", attention=True, name="tiny"))
+        options = ExportOptions(operators="portable", attention=True, encoder_state=True, name="tiny")
+        export_bundle(with_ids, path, options)
+
+    def export_reproducible(path: Path) -> None:
+        in_8_bits = ExportOptions(target="web", precision="int8", reproducible=True, name="tiny")
+        export_bundle(
+            tiny_checkpoint, path, replace(in_8_bits, attention=True, attention_layers=(0,), encoder_state=True)
+        )
 
     fixtures = made_once(tmp_path_factory, "web-fixtures", write_fixtures)
     fixed = made_once(tmp_path_factory, "tiny-fixed-in-ort", lambda path: write_ort_bundle(tiny_fixed_bundle, path))
     portable = made_once(tmp_path_factory, "tiny-portable-ids", export)
+    in_8_bits = made_once(tmp_path_factory, "tiny-reproducible", export_reproducible)
+    further = made_once(
+        tmp_path_factory, "web-further.json", lambda path: write_further((portable, fixed, in_8_bits), path)
+    )
     site = made_once(tmp_path_factory, "web-site", lambda path: package_web(tiny_bundle, path))
     given = {
         "TFEXPORT_WEB_FIXTURES": str(fixtures),
-        "TFEXPORT_WEB_BUNDLES": f"{tiny_bundle}:{portable}:{fixed}",
+        "TFEXPORT_WEB_BUNDLES": f"{tiny_bundle}:{portable}:{fixed}:{in_8_bits}",
         "TFEXPORT_WEB_ATTENTION": str(portable),
+        "TFEXPORT_WEB_FURTHER": str(further),
         "TFEXPORT_WEB_SITE": str(site),
     }
     return lambda name: run(["node", "--test", "--test-reporter=spec", str(TESTS / name)], WEB, given)
@@ -110,6 +123,7 @@ def test_types_of_package_page_and_react_native_screen_fit() -> None:
         "search.test.mjs",
         "bundle.test.mjs",
         "attention.test.mjs",
+        "encoder_states.test.mjs",
         "golden.test.mjs",
         "fixed.test.mjs",
         "translator.test.mjs",

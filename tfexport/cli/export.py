@@ -38,6 +38,7 @@ def export(
     target: flag.Target = None,
     keep_float: flag.KeepFloat = None,
     full_range: flag.FullRange = False,
+    reproducible: flag.Reproducible = False,
     max_bleu_loss: flag.MaxBleuLoss = None,
     extra: flag.With = None,
     attention_layers: flag.AttentionLayers = None,
@@ -65,6 +66,7 @@ def export(
         precision=precision,
         keep_float=tuple(keep_float or ()),
         full_range=full_range,
+        reproducible=reproducible,
         tolerance=tolerance,
         attention=Extra.ATTENTION in (extra or ()),
         attention_layers=numbers(attention_layers),
@@ -109,6 +111,7 @@ def _export_optimum(
         "--zip": options.zip,
         "--text": options.texts is not None,
         "--with": options.attention or options.encoder_state,
+        "--reproducible": options.reproducible,
         "--json": as_json,
     }
     if needless := [flag for flag, is_given in given.items() if is_given]:

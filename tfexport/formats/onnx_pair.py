@@ -24,11 +24,15 @@ from tfexport.layer_noise import FloatWeights, float_weights
 from tfexport.magnitudes import largest_magnitudes
 from tfexport.passes.attention_output import attention_output
 from tfexport.passes.block_top_k import block_top_k
+from tfexport.passes.double_sums import double_sums, rough_operators
 from tfexport.passes.encoder_state import encoder_state
 from tfexport.passes.half_precision import half_precision
 from tfexport.passes.products import WeightFilter
 from tfexport.passes.quantise_blocks import quantise_blocks
 from tfexport.passes.quantise_int8 import FULL_RANGE, REDUCED_RANGE, quantise_int8
+from tfexport.passes.split_bias import split_bias
+from tfexport.passes.written_attention import written_attention
+from tfexport.passes.written_erf import written_erf
 from tfexport.precision import PrecisionChoice
 from tfexport.samples import random_sources
 from tfexport.weights import write_shared_weights
@@ -51,9 +55,15 @@ def write(work: Work) -> Written:
     if work.options.static is not None:
         check_fixed_shape(work, work.options.static)
     graphs = build_graphs(work)
+    if work.choice.precision not in ("fp32", "fp16"):
+        graphs = {name: split_bias(graph)[0] for name, graph in graphs.items()}
     is_compared = work.choice.precision != "fp32" and work.options.texts is not None  # layer by layer; a copy in memory
     weights = float_weights(graphs) if is_compared else None
+    if work.options.reproducible:
+        graphs = {name: rounded_once(graph) for name, graph in graphs.items()}
     graphs, remarks = _reduced(work, graphs)
+    if work.options.reproducible:
+        _check_rounding(graphs)
     work.progress("write")
     return write_graphs(work, graphs, weights, remarks)
 
@@ -89,6 +99,22 @@ def _traced(work: Work) -> dict[str, ir.Model]:
     return graphs
 
 
+def rounded_once(graph: ir.Model) -> ir.Model:
+    """What is computed in floats gives the same float32 on every processor, but for the products with weights."""
+    for graph_pass in (written_attention, written_erf, double_sums):
+        graph, _ = graph_pass(graph)
+    return graph
+
+
+def _check_rounding(graphs: Mapping[str, ir.Model]) -> None:
+    for name, graph in graphs.items():
+        if rough := rough_operators(graph):
+            raise ExportError(
+                f"{rough[0]} in the {name} would round otherwise on another processor; choose --opset 18, "
+                "or leave out --reproducible"
+            )
+
+
 def _reduced(work: Work, graphs: Mapping[str, ir.Model]) -> tuple[dict[str, ir.Model], tuple[str, ...]]:
     """The graphs in the precision that is asked for, but for weights that stay in float; and what is to be said."""
 
@@ -97,13 +123,15 @@ def _reduced(work: Work, graphs: Mapping[str, ir.Model]) -> tuple[dict[str, ir.M
 
     if work.choice.precision == "fp16":
         return _halved(work, graphs, keep_float)
-    return {name: quantise(graph, work.choice, keep_float) for name, graph in graphs.items()}, ()
+    turn_tables = work.options.target == "web" and work.options.format == "onnx"  # ort would store both forms
+    return {name: quantise(graph, work.choice, keep_float, turn_tables) for name, graph in graphs.items()}, ()
 
 
-def quantise(graph: ir.Model, choice: PrecisionChoice, keep_float: WeightFilter) -> ir.Model:
+def quantise(graph: ir.Model, choice: PrecisionChoice, keep_float: WeightFilter, turn_tables: bool = False) -> ir.Model:
     """The graph in fewer bits, where the choice is one of them."""
     if choice.precision == "int8":
-        graph, _ = quantise_int8(graph, keep_float, FULL_RANGE if choice.full_range else REDUCED_RANGE)
+        largest = FULL_RANGE if choice.full_range else REDUCED_RANGE
+        graph, _ = quantise_int8(graph, keep_float, largest, turn_tables)
     elif choice.precision in ("int8-weight", "int4"):
         graph, _ = quantise_blocks(graph, 4 if choice.precision == "int4" else 8, keep_float)
     return graph

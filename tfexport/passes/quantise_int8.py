@@ -18,13 +18,17 @@ FULL_RANGE = 127  # largest magnitude of a weight
 REDUCED_RANGE = 63  # for x86 processors without VNNI, whose 16-bit sums of pairs overflow above it
 
 
-def quantise_int8(model: ir.Model, keep_float: WeightFilter, largest: int = FULL_RANGE) -> tuple[ir.Model, bool]:
+def quantise_int8(
+    model: ir.Model, keep_float: WeightFilter, largest: int = FULL_RANGE, turn_tables: bool = False
+) -> tuple[ir.Model, bool]:
     """Every product with a constant matrix [K, N] or, transposed, [N, K], and the look-up in a table [V, K].
 
-    Returns the model, and whether anything was changed.
+    turn_tables: a transposed matrix is turned when the graph is loaded, for WebAssembly, where a product with one row
+    takes a fifth of the time then; elsewhere it would only take memory. Returns the model, and whether anything was
+    changed.
     """
     graph, modified = model.graph, False
-    shared = _Shared(graph, largest)
+    shared = _Shared(graph, largest, turn_tables)
     for node in list(graph):
         product, table = product_of(node), lookup_of(node)
         if product is not None and not keep_float(product.weight):
@@ -49,8 +53,8 @@ def quantise_columns(
 class _Shared:
     """What several products of a graph have in common: constants, weights, and the rows of one input."""
 
-    def __init__(self, graph: ir.Graph, largest: int) -> None:
-        self._graph, self._largest = graph, largest
+    def __init__(self, graph: ir.Graph, largest: int, turn_tables: bool) -> None:
+        self._graph, self._largest, self._turn_tables = graph, largest, turn_tables
         self._weights: dict[tuple[ir.Value, bool], tuple[ir.Value, ir.Value]] = {}
         self._rows: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
         self._constants: dict[str, ir.Value] = {}
@@ -60,14 +64,18 @@ class _Shared:
         values, scale = self._weight(product.weight, product.transposed)
         rows, row_scale = self._rows.get(product.x) or self._quantise_rows(node, product.x)
         a_scale, a_zero = self._unit_scale(), self._constant("int8.a_zero", np.uint8(128))
-        if product.transposed:  # reads the table as the look-up does
+        turned = []
+        if product.transposed and self._turn_tables:
+            turned = [ir.node("Transpose", [values], {"perm": [1, 0]})]
+            values = turned[0].outputs[0]
+        if product.transposed and not turned:  # reads the table as the look-up does
             zeros = self._constant(f"{values.name}.zero", np.zeros(scale.shape[0], np.int8))  # type: ignore[index]
             inputs = [rows, a_scale, a_zero, values, scale, zeros]
             exact = ir.node("QGemm", inputs, {"transB": 1}, domain=MICROSOFT, num_outputs=1)
         else:
             inputs = [rows, values, a_scale, scale, a_zero]
             exact = ir.node("MatMulIntegerToFloat", inputs, domain=MICROSOFT, num_outputs=1)
-        self._put(node, [exact, ir.node("Mul", [exact.outputs[0], row_scale])])
+        self._put(node, [*turned, exact, ir.node("Mul", [exact.outputs[0], row_scale])])
 
     def replace_lookup(self, node: ir.Node, table: ir.Value) -> None:
         """Rows of a table in 8 bits."""

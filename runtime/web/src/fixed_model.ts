@@ -66,18 +66,21 @@ export class FixedModel extends GraphPair implements StepModel<FixedCache> {
     return [all, cache];
   }
 
-  /** Runs the encoder for one source, padded to S. */
+  /** Runs the encoder for one source. */
   private async encode(source: readonly number[]): Promise<Sentence> {
+    const inputs = this.sourceInputs(source);
+    const wanted = this.crossNames.map((name) => `present.${name}`);
+    const outputs = await this.encoder.run(inputs, Object.fromEntries(wanted.map((name) => [name, null])));
+    return { cross: wanted.map((name) => outputs[name]!), mask: inputs.attention_mask.data as Int32Array };
+  }
+
+  /** Padded to S. */
+  protected override sourceInputs(source: readonly number[]): Readonly<Record<"input_ids" | "attention_mask", Tensor>> {
     const dims = [1, this.sourceLength];
     const ids = new Int32Array(this.sourceLength).fill(this.padId);
     ids.set(source);
     const mask = new Int32Array(this.sourceLength).fill(1, 0, source.length);
-    const wanted = this.crossNames.map((name) => `present.${name}`);
-    const outputs = await this.encoder.run(
-      { input_ids: { type: "int32", data: ids, dims }, attention_mask: { type: "int32", data: mask, dims } },
-      Object.fromEntries(wanted.map((name) => [name, null])),
-    );
-    return { cross: wanted.map((name) => outputs[name]!), mask };
+    return { input_ids: { type: "int32", data: ids, dims }, attention_mask: { type: "int32", data: mask, dims } };
   }
 
   /** One step of every chunk; `take` gets the wanted outputs, the first row that they are of, and how many are real. */
@@ -112,7 +115,7 @@ export class FixedModel extends GraphPair implements StepModel<FixedCache> {
       const [found, seen] = await this.decode(inputs, outputs);
       cache.advance(chunk, this.selfNames.map((name) => found[`present.${name}`]!));
       take(wanted.map((name) => this.taken(found[name]!)), first, real);
-      if (seen !== null) attention.push(seen.subarray(0, real * this.sourceLength));
+      if (seen !== null) attention.push(seen.subarray(0, (real * seen.length) / size));
     }
     cache.lengths = cache.lengths.map((length) => length + 1);
     this.attention = attention.length > 0 ? joined(attention) : null;

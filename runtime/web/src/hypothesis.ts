@@ -12,7 +12,7 @@ export interface Decoded {
   readonly score: number; // after the length penalty
   readonly token_scores: readonly number[]; // log-probability of each id (0 for a hard prefix), then of `eos` if reached
   readonly finish_reason: FinishReason;
-  /** Where it was asked for: for each of `token_scores` the weights of the source's ids. */
+  /** Where it was asked for: for each of `token_scores` what it looked at, [A, S] with the padding of a batch. */
   readonly attention?: readonly Float32Array[];
 }
 
@@ -32,7 +32,7 @@ class Node {
     readonly logProb: number,
     readonly total: number, // sum of log-probabilities in float64, in step order
     readonly length: number, // generated tokens; a hard prefix does not count
-    readonly attention: Attention = null, // of the step that gave the token, [S]
+    readonly attention: Attention = null, // of the step that gave the token, [A, S]
   ) {}
 
   /** From the first token to this one, without the root. */
@@ -88,7 +88,7 @@ export class SentenceSearch {
   }
 
   /**
-   * Takes the 2K best candidates of the step, best first, and what it looked at, [K, S]. Returns the parent beam of each
+   * Takes the 2K best candidates of the step, best first, and what it looked at, [K, A, S]. Returns the parent beam of each
    * new row.
    */
   advance(candidates: readonly Candidate[], attention: Attention = null): number[] {
@@ -144,11 +144,11 @@ export class SentenceSearch {
     return all.slice(0, this.options.sampling ? 1 : this.options.n_best);
   }
 
-  /** What a beam looked at, on the source's own ids: the padding of a batch is cut off. */
+  /** What a beam looked at. */
   private seen(attention: Attention, beam: number): Attention {
     if (attention === null) return null;
     const width = attention.length / this.options.beam_size;
-    return attention.slice(beam * width, beam * width + this.request.source.length);
+    return attention.slice(beam * width, (beam + 1) * width);
   }
 
   private finish(node: Node): void {

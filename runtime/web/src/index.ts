@@ -12,6 +12,6 @@ export { bundleFiles, type BundleSource } from "./sources.js";
 export type { IdList } from "./step_model.js";
 export type { Tensor, TensorMemory } from "./tensors.js";
 export { loadTokenizer, type Tokenizer } from "./tokenizer.js";
-export type { Hypothesis, Prefix, Translation } from "./translation.js";
+export type { Hypothesis, HypothesisAttention, Prefix, Translation } from "./translation.js";
 export { Translator, type TranslateOptions } from "./translator.js";
 export { webBackend, type WebOptions } from "./web.js";

@@ -5,7 +5,7 @@ import { checkOptions, DEFAULT_OPTIONS, LENGTH_PENALTIES, withChanges, type Tran
 import { contradictions } from "./manifest_rules.js";
 import { anything, either, flag, list, number, object, oneOf, orNull, record, text, whole } from "./schema.js";
 import { isObject, raiseAll, shown, type Check } from "./schema.js";
-import type { Target } from "./step_model.js";
+import type { AttentionOutput, Target } from "./step_model.js";
 import { parseJson } from "./strict_json.js";
 import { TOKENIZER_KINDS, type TokenizerKind } from "./tokenizer.js";
 import { decodeUtf8, firstInvalid } from "./utf8.js";
@@ -240,6 +240,12 @@ export function searchTarget({ target, model }: Manifest): Target {
     max_length: model.max_target_length,
     prefix_ids: target.prefix_ids ?? [],
   };
+}
+
+/** Outputs of the decoder that say what a step looks at. */
+export function attentionOutputs({ graphs }: Manifest): AttentionOutput[] {
+  const given = graphs["decoder"]!.outputs.filter(({ name }) => /^cross_attention(\.\d+)?$/.test(name));
+  return given.map(({ name, shape }) => ({ name, heads: Number(shape[1]) })); // [rows, heads, source]
 }
 
 /** Heads and head size of the self-attention cache: the graph may pad the head size of the model. */

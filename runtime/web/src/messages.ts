@@ -30,6 +30,7 @@ export interface TranslateRequest {
 export type Call =
   | LoadRequest
   | TranslateRequest
+  | { readonly kind: "encoder_states"; readonly texts: readonly string[] }
   | { readonly kind: "abort"; readonly call: number }
   | { readonly kind: "cancel"; readonly call: number; readonly sentence: number; readonly sample: number }
   | { readonly kind: "release" };
@@ -46,11 +47,14 @@ export interface Loaded {
   readonly backend: string;
 }
 
+/** What a call gives. */
+export type Value = Loaded | Translation[] | Float32Array[][] | null;
+
 export type Answer =
   | { readonly kind: "loading"; readonly progress: LoadProgress }
   | { readonly kind: "progress"; readonly progress: Progress }
   | { readonly kind: "warning"; readonly warning: TruncationWarning }
-  | { readonly kind: "done"; readonly value: Loaded | Translation[] | null }
+  | { readonly kind: "done"; readonly value: Value }
   | { readonly kind: "failed"; readonly error: PlainError };
 
 /** From the worker. */

@@ -3,7 +3,7 @@
 import type { LoadProgress } from "./bundle.js";
 import { UnavailableError } from "./errors.js";
 import type { Manifest } from "./manifest.js";
-import { revivedError, type Answer, type AnswerMessage, type Call, type Loaded, type LoadRequest } from "./messages.js";
+import { revivedError, type Answer, type AnswerMessage, type Call, type LoadRequest, type Value } from "./messages.js";
 import type { TranslationOptions } from "./options.js";
 import type { Translation } from "./translation.js";
 import type { TranslateOptions } from "./translator.js";
@@ -15,7 +15,7 @@ export interface RemoteOptions extends Partial<Pick<LoadRequest, "verify" | "ort
 }
 
 interface Pending {
-  resolve(value: Loaded | Translation[] | null): void;
+  resolve(value: Value): void;
   reject(reason: unknown): void;
   hear(answer: Answer): void;
 }
@@ -80,6 +80,11 @@ export class RemoteTranslator {
     }
   }
 
+  /** As Translator.encoderStates. */
+  async encoderStates(texts: readonly string[]): Promise<Float32Array[][]> {
+    return (await this.ask({ kind: "encoder_states", texts }, () => undefined).answer) as Float32Array[][];
+  }
+
   /** Frees the engine and ends the worker. */
   async release(): Promise<void> {
     await this.ask({ kind: "release" }, () => undefined).answer;
@@ -88,7 +93,7 @@ export class RemoteTranslator {
 
   private ask(call: Call, hear: (answer: Answer) => void) {
     const id = this.next;
-    const answer = new Promise<Loaded | Translation[] | null>((resolve, reject) => {
+    const answer = new Promise<Value>((resolve, reject) => {
       this.pending.set(id, { resolve, reject, hear });
     });
     this.tell(call);

@@ -62,7 +62,7 @@ function ranked(sentence: SentenceSearch, b: number, candidates: Candidates, row
   return found.sort((one, other) => other.total - one.total || 0).slice(0, 2 * beams);
 }
 
-/** The part of sentence b, [K, S]. */
+/** The part of sentence b, [K, A, S]. */
 function attentionOf(attention: Attention, b: number, sentences: number): Attention {
   if (attention === null) return null;
   const size = attention.length / sentences;

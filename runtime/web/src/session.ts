@@ -96,8 +96,22 @@ class Model extends GraphPair implements StepModel<Cache> {
     return [this.taken(outputs["logits"]!) as Float32Array, longer];
   }
 
-  /** Pads B sources to the longest and runs the encoder graph. */
+  protected override sourceInputs(source: readonly number[]) {
+    return this.paddedInputs([source]);
+  }
+
+  /** Runs the encoder graph for B sources. */
   private async encode(sources: readonly (readonly number[])[]): Promise<Memory> {
+    const { input_ids, attention_mask } = this.paddedInputs(sources);
+    const mask = this.backend.memory.hold(attention_mask);
+    const wanted = this.crossNames.map((name) => `present.${name}`);
+    const inputs = { input_ids, attention_mask: mask };
+    const outputs = await this.encoder.run(inputs, Object.fromEntries(wanted.map((name) => [name, null])));
+    return { cross: wanted.map((name) => outputs[name]!), mask };
+  }
+
+  /** B sources, padded to the longest. */
+  private paddedInputs(sources: readonly (readonly number[])[]): Readonly<Record<"input_ids" | "attention_mask", Tensor>> {
     const width = Math.max(...sources.map((source) => source.length));
     const dims = [sources.length, width];
     const ids = new BigInt64Array(sources.length * width).fill(BigInt(this.padId));
@@ -106,11 +120,7 @@ class Model extends GraphPair implements StepModel<Cache> {
       ids.set(source.map(BigInt), row * width);
       real.fill(1, row * width, row * width + source.length);
     }
-    const mask = this.backend.memory.hold({ type: "int32", data: real, dims });
-    const wanted = this.crossNames.map((name) => `present.${name}`);
-    const inputs = { input_ids: { type: "int64", data: ids, dims }, attention_mask: mask };
-    const outputs = await this.encoder.run(inputs, Object.fromEntries(wanted.map((name) => [name, null])));
-    return { cross: wanted.map((name) => outputs[name]!), mask };
+    return { input_ids: { type: "int64", data: ids, dims }, attention_mask: { type: "int32", data: real, dims } };
   }
 
   private async run(

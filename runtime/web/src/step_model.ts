@@ -17,8 +17,14 @@ export interface Candidates {
   readonly ids: ArrayLike<number>; // [R, N]
 }
 
-/** What a step looked at, where it is asked for: the mean over the heads, [R, S]. */
+/** What a step looked at, where it is asked for: [R, A, S], with A the heads of all outputs that say so. */
 export type Attention = Float32Array | null;
+
+/** An output that says what a step looks at, by a number of heads. */
+export interface AttentionOutput {
+  readonly name: string;
+  readonly heads: number;
+}
 
 /** What the model remembers of every row. A value: after `select` or a step, only the returned one is valid. */
 export interface StepCache<C> {
@@ -33,6 +39,9 @@ export interface StepCache<C> {
 export interface StepModel<C extends StepCache<C>> {
   /** Encodes B sources and returns the cache of length 0 for B * beamSize rows. */
   start(sources: readonly (readonly number[])[], beamSize: number): Promise<C>;
+
+  /** None: the model was exported without. */
+  readonly attentionOutputs: readonly AttentionOutput[];
 
   /** Of the newest step, if the model was asked for it and has it. */
   readonly attention: Attention;

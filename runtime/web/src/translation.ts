@@ -4,8 +4,11 @@ import { InputError, OptionError } from "./errors.js";
 import { lengthLimit, type Decoded, type FinishReason } from "./hypothesis.js";
 import { checkOptions, type Hooks, type TranslationOptions } from "./options.js";
 import { search } from "./search.js";
-import { plainIds, type IdList, type Request, type StepCache, type StepModel, type Target } from "./step_model.js";
+import { plainIds, type AttentionOutput, type IdList, type Request, type StepCache, type StepModel, type Target } from "./step_model.js";
 import type { Tokenizer } from "./tokenizer.js";
+
+/** By output of the decoder: for each of token_scores, for each head, a weight for each of source_tokens. */
+export type HypothesisAttention = Readonly<Record<string, readonly (readonly Float32Array[])[]>>;
 
 /** One translation of a text. */
 export interface Hypothesis {
@@ -16,7 +19,7 @@ export interface Hypothesis {
   readonly token_scores: readonly number[]; // of each token (0 for a forced prefix), then of `eos` if it was reached
   readonly finish_reason: FinishReason;
   readonly truncated: boolean; // cut before `eos`
-  readonly attention?: readonly Float32Array[]; // for each of token_scores a weight for each of source_tokens
+  readonly attention?: HypothesisAttention; // where it was asked for
 }
 
 /** The hypotheses of one text, best first; there is always at least one. */
@@ -71,9 +74,11 @@ export async function translate<C extends StepCache<C>>(
   }
   for (const request of requests) decoded[request.index]!.push(...order.get(request)!);
   return decoded.map((hypotheses, i) => {
-    const translation = translationOf(hypotheses, vocabularies.target);
+    const given = sources[i]!;
+    const shaped = hypotheses.map((hypothesis) => withAttention(hypothesis, model.attentionOutputs, given.length));
+    const translation = translationOf(shaped, vocabularies.target);
     const attends = hypotheses.some(({ attention }) => attention !== undefined);
-    return attends ? { ...translation, source_tokens: vocabularies.source.tokens(sources[i]!) } : translation;
+    return attends ? { ...translation, source_tokens: vocabularies.source.tokens(given) } : translation;
   });
 }
 
@@ -97,8 +102,8 @@ function requestsFor(source: number[], prefix: number[], index: number, options:
   return Array.from({ length: samples }, (_, sample) => ({ source, prefix, index, sample }));
 }
 
-/** What the encoder reads; empty for a text without tokens. */
-function sourceIds(text: string, index: number, v: Vocabularies, options: TranslationOptions, hooks: Hooks): number[] {
+/** What the encoder reads; empty for a text without tokens. Throws InputError. */
+export function sourceIds(text: string, index: number, v: Vocabularies, options: TranslationOptions, hooks: Hooks): number[] {
   const ids = encode(v.source, text, index);
   if (ids.length === 0) return [];
   const room = v.max_source_length - v.before.length - v.after.length;
@@ -147,7 +152,26 @@ const EMPTY: Translation = {
   hypotheses: [{ text: "", tokens: [], ids: [], score: 0, token_scores: [], finish_reason: "eos", truncated: false }],
 };
 
-function translationOf(decoded: readonly Decoded[], tokenizer: Tokenizer): Translation {
+type Shaped = Omit<Decoded, "attention"> & Pick<Hypothesis, "attention">;
+
+/** [A, S] of each token becomes what it is by output and head, on the source's own ids. */
+function withAttention({ attention, ...rest }: Decoded, outputs: readonly AttentionOutput[], length: number): Shaped {
+  if (attention === undefined) return rest;
+  const all = outputs.reduce((sum, { heads }) => sum + heads, 0);
+  const byOutput: Record<string, Float32Array[][]> = {};
+  let first = 0;
+  for (const { name, heads } of outputs) {
+    const places = Array.from({ length: heads }, (_, head) => first + head);
+    byOutput[name] = attention.map((weights) => {
+      const width = weights.length / all;
+      return places.map((place) => weights.slice(place * width, place * width + length));
+    });
+    first += heads;
+  }
+  return { ...rest, attention: byOutput };
+}
+
+function translationOf(decoded: readonly Shaped[], tokenizer: Tokenizer): Translation {
   if (decoded.length === 0) return EMPTY;
   const best = [...decoded].sort((a, b) => b.score - a.score); // stable: they are in order unless they are samples
   const hypotheses = best.map((d) => ({

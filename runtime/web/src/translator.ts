@@ -1,17 +1,18 @@
 /** `(await Translator.load(source, backend)).translate(texts)`: a bundle, ready to run. */
 
 import { openBundle, type Bundle, type BundleOptions } from "./bundle.js";
+import { OptionError } from "./errors.js";
 import { defaultOptions, searchTarget, type Manifest } from "./manifest.js";
 import { withChanges, type Hooks, type TranslationOptions } from "./options.js";
 import { openModel, type Backend, type BundleModel } from "./session.js";
 import { bundleFiles, type BundleSource } from "./sources.js";
-import { translate, type Prefix, type Translation, type Vocabularies } from "./translation.js";
+import { sourceIds, translate, type Prefix, type Translation, type Vocabularies } from "./translation.js";
 
 /** Options that differ from the bundle's, what is called meanwhile, and beginnings of the targets, one for each text. */
 export type TranslateOptions = Partial<TranslationOptions> &
   Hooks & {
     readonly prefixes?: readonly Prefix[] | undefined;
-    /** Gives the attention of each hypothesis, if the bundle has it. */
+    /** Hypotheses also tell what their tokens looked at; of a bundle that was exported with it. */
     readonly attention?: boolean | undefined;
   };
 
@@ -46,12 +47,32 @@ export class Translator {
    */
   translate(texts: readonly string[], options: TranslateOptions = {}): Promise<Translation[]> {
     const { prefixes, attention, callback, signal, warn, ...changes } = options;
-    const run = async () => {
+    return this.inTurn(async () => {
+      if (attention && this.model.attentionOutputs.length === 0) {
+        throw new OptionError("this bundle does not give attention; export it with --with attention");
+      }
       this.model.watchesAttention = attention ?? false;
       const merged = withChanges(this.default_options, changes);
       const target = searchTarget(this.manifest);
       return translate(this.model, this.vocabularies, target, texts, merged, prefixes, { callback, signal, warn });
-    };
+    });
+  }
+
+  /**
+   * The encoder's last hidden states: for each text a vector of d_model for each id that the encoder reads.
+   *
+   * Throws OptionError where the bundle was exported without, and InputError for a text that is too long.
+   */
+  encoderStates(texts: readonly string[]): Promise<Float32Array[][]> {
+    return this.inTurn(async () => {
+      const sources = texts.map((text, i) => sourceIds(text, i, this.vocabularies, this.default_options, {}));
+      const states: Float32Array[][] = [];
+      for (const source of sources) states.push(source.length === 0 ? [] : await this.model.encoderStates(source));
+      return states;
+    });
+  }
+
+  private inTurn<T>(run: () => Promise<T>): Promise<T> {
     const result = this.last.then(run);
     this.last = result.catch(() => undefined);
     return result;

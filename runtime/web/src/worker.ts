@@ -34,6 +34,9 @@ async function receive({ id, call }: CallMessage): Promise<void> {
       case "translate":
         answer({ kind: "done", value: await translate(id, call, answer) });
         break;
+      case "encoder_states":
+        answer({ kind: "done", value: await loaded().encoderStates(call.texts) });
+        break;
       case "abort":
         running.get(call.call)?.abort.abort();
         break;
@@ -60,8 +63,13 @@ function describe({ manifest, default_options, backend }: Translator) {
   return { manifest, default_options, backend };
 }
 
+function loaded(): Translator {
+  if (translator === undefined) throw new Error("called before load");
+  return translator;
+}
+
 async function translate(id: number, call: TranslateRequest, answer: (answer: Answer) => void) {
-  if (translator === undefined) throw new Error("translate was called before load");
+  const ready = loaded();
   const state: Running = { abort: new AbortController(), cancelled: new Set() };
   running.set(id, state);
   const watch = (progress: Progress) => {
@@ -69,7 +77,7 @@ async function translate(id: number, call: TranslateRequest, answer: (answer: An
     return state.cancelled.has(`${progress.sentence} ${progress.sample}`);
   };
   try {
-    return await translator.translate(call.texts, {
+    return await ready.translate(call.texts, {
       ...call.changes,
       prefixes: call.prefixes,
       attention: call.attention,

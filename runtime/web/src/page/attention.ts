@@ -1,4 +1,4 @@
-/** The heat map: how much each target token looked at each source token. */
+/** The heat map: how much each target token looked at each source token, the mean over the heads of the last output. */
 
 import type { Translation } from "../translation.js";
 import { element } from "./element.js";
@@ -8,7 +8,7 @@ const END = "⏎"; // of the source or the target
 /** Of the best hypothesis of one line; nothing where the bundle does not give attention. */
 export function showAttention(translation: Translation | undefined): void {
   const best = translation?.hypotheses[0];
-  const rows = best?.attention ?? [];
+  const rows = (Object.values(best?.attention ?? {}).at(-1) ?? []).map(meanOverHeads);
   element("attention").hidden = rows.length === 0;
   if (translation === undefined || best === undefined || rows.length === 0) return;
   const sources = (translation.source_tokens ?? []).map(written);
@@ -16,10 +16,14 @@ export function showAttention(translation: Translation | undefined): void {
   const corner = cell("td", "", null);
   const head = part("tr", [corner, ...sources.map((token) => cell("th", token, "col"))]);
   const body = rows.map((weights, t) => {
-    const shades = Array.from(weights, (weight, s) => shade(weight, `${targets[t]} looks at ${sources[s]}`));
+    const shades = weights.map((weight, s) => shade(weight, `${targets[t]} looks at ${sources[s]}`));
     return part("tr", [cell("th", targets[t]!, "row"), ...shades]);
   });
   element("heat-map").replaceChildren(part("thead", [head]), part("tbody", body));
+}
+
+function meanOverHeads(heads: readonly Float32Array[]): number[] {
+  return Array.from(heads[0] ?? [], (_, s) => heads.reduce((sum, weights) => sum + weights[s]!, 0) / heads.length);
 }
 
 /** Without SentencePiece's mark at the beginning of a word, unless there is nothing else. */

@@ -23,7 +23,12 @@ class Page {
   private timer: ReturnType<typeof setTimeout> | undefined;
   private shown: readonly Translation[] = [];
 
-  constructor(private readonly translator: RemoteTranslator) {}
+  private readonly attends: boolean;
+
+  constructor(private readonly translator: RemoteTranslator) {
+    const { outputs } = translator.manifest.graphs["decoder"]!;
+    this.attends = outputs.some(({ name }) => name.startsWith("cross_attention"));
+  }
 
   /** Translates once no key was pressed for a while; what runs is outdated and ends now. */
   schedule(pause: number = PAUSE_MS): void {
@@ -52,7 +57,7 @@ class Page {
     try {
       const warnings: string[] = [];
       const warn = ({ index, problem }: TruncationWarning) => warnings.push(`Line ${index + 1} ${problem}.`);
-      const options = { ...readOptions(form), truncate_source: true, attention: true, signal: running.signal, warn };
+      const options = { ...readOptions(form), truncate_source: true, attention: this.attends, signal: running.signal, warn };
       this.shown = await this.translator.translate(lines, options);
       showResult(this.shown, this.translator.manifest.target.tokenizer.kind);
       showSpeed(this.shown, performance.now() - started);
