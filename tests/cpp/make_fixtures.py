@@ -17,7 +17,7 @@ from hypothesis import given
 from tests.search.cases import Case, examples, expect, search_cases
 from tests.search.table_model import LEVELS, Ids, Table
 from tfexport_runtime.options import TranslationOptions
-from tfexport_runtime.random import fnv1a_64, uniform
+from tfexport_runtime.random import draw_block, fnv1a_64
 from tfexport_runtime.step_model import FloatArray, Target
 
 FIXTURE = Path(__file__).parent / "search_cases.json"
@@ -42,6 +42,11 @@ class PhiloxTable(Table):
         for token, amount in self.raised.items():
             logits[token] += np.float32(amount)
         return logits
+
+
+def uniform(seed: int, token: int, place: int, stream: int) -> float:
+    """In [0, 1), with 24 bits."""
+    return (draw_block(seed, token, place, stream)[0] >> 8) * 2.0**-24
 
 
 def collected(count: int, sampling: bool) -> list[Case]:

@@ -69,6 +69,11 @@ private:
     Ids ids_;
 };
 
+/// In [0, 1), with 24 bits.
+double uniform(std::uint64_t seed, std::int64_t token, std::uint32_t place, std::uint64_t stream) {
+    return (draw_block(seed, static_cast<std::uint32_t>(token), place, stream)[0] >> 8) * 0x1p-24;
+}
+
 }  // namespace
 
 std::vector<float> Table::logits(const Ids& source, const Ids& history) const {
@@ -79,10 +84,10 @@ std::vector<float> Table::logits(const Ids& source, const Ids& history) const {
     const std::uint64_t stream = fnv1a_64(key);
     std::vector<float> all;
     for (std::int64_t token = 0; token < vocab_size; ++token) {
-        const double u = uniform(seed, static_cast<std::uint32_t>(token), 0, stream);
+        const double u = uniform(seed, token, 0, stream);
         float logit = kind == "ties" ? kLevels[static_cast<std::size_t>(u * 4)] : static_cast<float>(8 * u - 4);
         const bool kept = std::find(always.begin(), always.end(), token) != always.end();
-        if (kind == "holes" && !kept && uniform(seed, static_cast<std::uint32_t>(token), 1, stream) < 0.5) {
+        if (kind == "holes" && !kept && uniform(seed, token, 1, stream) < 0.5) {
             logit = -std::numeric_limits<float>::infinity();
         }
         const auto more = raised.find(token);

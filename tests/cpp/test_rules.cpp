@@ -32,10 +32,14 @@ TEST(philox_gives_the_known_answers) {
 
 TEST(fnv_gives_the_known_answer) { CHECK(fnv1a_64({0x626f6f66}) == 0xdd120e790c2512af); }
 
-TEST(a_uniform_number_is_below_one) {
-    for (std::uint32_t step = 0; step < 1000; ++step) {
-        const double u = uniform(~std::uint64_t{0}, step, 3, 5);
-        CHECK(u >= 0 && u < 1);
+TEST(random_times_are_those_of_each_id) {
+    const Block block = draw_block(~std::uint64_t{0}, 7, 3, 5);
+    CHECK((block == philox4x32({7, 3, 5, 0}, {0xffffffff, 0xffffffff})));
+    ExponentialTimes times(block);
+    for (const std::int64_t id : {0, 1, 2, 3, 4, 9, 6, 5, 1000003}) {
+        const Block words =
+            philox4x32({static_cast<std::uint32_t>(id / 4), 0, block[2], block[3]}, {block[0], block[1]});
+        CHECK(near(times.of(id), -std::log((words.at(static_cast<std::size_t>(id % 4)) + 0.5) / 4294967296)));
     }
 }
 

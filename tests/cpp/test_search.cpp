@@ -184,16 +184,24 @@ TEST(of_equal_values_the_lower_id_is_better) {
 TEST(a_draw_follows_temperature_top_k_and_top_p) {
     const std::vector<float> logits{0.0F, std::log(2.0F), std::log(1.0F), -std::numeric_limits<float>::infinity()};
     TranslationOptions options;  // order 1, 0, 2, 3 with weights 1/2, 1/4, 1/4, 0
-    CHECK(draw_token(logits, options, 0.0) == 1);
-    CHECK(draw_token(logits, options, 0.49) == 1);
-    CHECK(draw_token(logits, options, 0.51) == 0);
-    CHECK(draw_token(logits, options, 0.999999) == 2);
+    const auto drawn = [&] {
+        std::vector<int> counts(4);
+        for (std::uint32_t step = 0; step < 4000; ++step) {
+            ++counts[static_cast<std::size_t>(draw_token(logits, options, draw_block(1, step, 0, 0)))];
+        }
+        return counts;
+    };
+    const auto about = [](int count, int wanted) { return std::abs(count - wanted) < 130; };  // 4 standard deviations
+    std::vector<int> counts = drawn();
+    CHECK(about(counts[0], 1000) && about(counts[1], 2000) && about(counts[2], 1000) && counts[3] == 0);
     options.top_k = 2;
-    CHECK(draw_token(logits, options, 0.999999) == 0);
+    counts = drawn();
+    CHECK(about(counts[0], 1333) && about(counts[1], 2667) && counts[2] == 0);
     options.top_k = 0;
     options.top_p = 0.5;
-    CHECK(draw_token(logits, options, 0.999999) == 1);
+    CHECK(drawn()[1] == 4000);
     options.top_p = 1;
     options.temperature = 1e-9;
-    CHECK(draw_token(logits, options, 0.999999) == 1);
+    CHECK(drawn()[1] == 4000);
+    CHECK(draw_token({std::nanf(""), 0.0F}, options, {}) == 0);
 }

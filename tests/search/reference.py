@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -247,26 +247,30 @@ def length_limit(problem: Problem, options: TranslationOptions) -> int:
 
 def draw(problem: Problem, options: TranslationOptions, hypothesis: Hypothesis, sample: int) -> Hypothesis:
     z = ruled(problem, options, hypothesis)
-    order = sorted(range(len(z)), key=lambda token: (-z[token], token))
+    largest = max(float(value) for value in z)
+    w = [math.exp((float(value) - largest) / options.temperature) for value in z]
+    kept = sorted(range(len(z)), key=lambda token: (-z[token], token))
     if options.top_k > 0:
-        order = order[: options.top_k]
-    x = [float(z[token]) / options.temperature for token in order]
-    cumulative: list[float] = []
-    for value in x:
-        cumulative.append((cumulative[-1] if cumulative else 0.0) + math.exp(value - x[0]))
+        kept = kept[: options.top_k]
     if options.top_p < 1:
-        last = next(j for j, c in enumerate(cumulative) if c >= options.top_p * cumulative[-1])
-        cumulative = cumulative[: last + 1]
-    u = uniform(options.seed, hypothesis.counted, sample, fnv1a(problem.source))
-    problem.gaps.extend(abs(c / cumulative[-1] - u) for c in cumulative)
-    token = order[next(j for j, c in enumerate(cumulative) if c > u * cumulative[-1])]
+        cumulative = list(accumulate(w[token] for token in kept))
+        problem.gaps.extend(abs(c / cumulative[-1] - options.top_p) for c in cumulative)
+        kept = kept[: 1 + next(j for j, c in enumerate(cumulative) if c >= options.top_p * cumulative[-1])]
+    times = {
+        token: -math.log(number(options.seed, hypothesis.counted, sample, fnv1a(problem.source), token))
+        for token in kept
+    }
+    race = sorted((times[token] / w[token], token) for token in kept if w[token] > 0)
+    problem.gaps.extend(abs(b / a - 1) for (a, _), (b, _) in pairwise(race[:2]))
+    token = race[0][1]
     score = float(log_probabilities(problem, options, hypothesis)[token])
     return hypothesis.grown(token, score, hypothesis.total + score)
 
 
-def uniform(seed: int, step: int, sample: int, sentence_hash: int) -> float:
+def number(seed: int, step: int, sample: int, sentence_hash: int, token: int) -> float:
     counter = (step, sample, sentence_hash & 0xFFFFFFFF, sentence_hash >> 32)
-    return (philox4x32_10(counter, (seed & 0xFFFFFFFF, seed >> 32))[0] >> 8) * 2.0**-24
+    a = philox4x32_10(counter, (seed & 0xFFFFFFFF, seed >> 32))
+    return (philox4x32_10((token // 4, 0, a[2], a[3]), a[:2])[token % 4] + 0.5) / 2**32
 
 
 def philox4x32_10(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:

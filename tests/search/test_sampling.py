@@ -10,14 +10,13 @@ import pytest
 from tests.search.table_model import FloatArray, Ids, Table, TableModel
 from tfexport_runtime.options import TranslationOptions
 from tfexport_runtime.proposers import draw_token
-from tfexport_runtime.random import fnv1a_64, philox4x32, uniform
+from tfexport_runtime.random import draw_block, exponential_times, fnv1a_64, philox4x32
 from tfexport_runtime.search import search
 from tfexport_runtime.step_model import Request, Target
 
 VOCAB, EOS = 8, 2
 TARGET = Target(VOCAB, 1, EOS, (), max_length=64)
 LOGITS = np.array([0.3, -1.0, 0.5, 2.0, 2.0, -0.7, 1.1, 0.0], np.float32)
-HIGHEST = 1 - 2.0**-24
 
 
 @pytest.mark.parametrize(
@@ -43,13 +42,18 @@ def test_fnv1a_gives_the_known_answers_of_its_authors() -> None:
     assert fnv1a_64([int.from_bytes(b"foob", "little")]) == 0xDD120E790C2512AF
 
 
-def test_uniform_uses_all_of_seed_step_sample_and_stream() -> None:
+def test_the_block_of_a_step_uses_all_of_seed_step_sample_and_stream() -> None:
     for step in range(20):
-        assert uniform(1, step, 3, 4) == (philox4x32((step, 3, 4, 0), (1, 0))[0] >> 8) / 2**24
-    plain = uniform(1, 2, 3, 4)
-    others = [uniform(1 + 2**32, 2, 3, 4), uniform(1, 3, 3, 4), uniform(1, 2, 4, 4), uniform(1, 2, 3, 4 + 2**32)]
-    assert len({plain, *others}) == 5
-    assert all(0 <= u < 1 for u in others)
+        assert draw_block(1, step, 3, 4) == philox4x32((step, 3, 4, 0), (1, 0))
+    others = [(1 + 2**32, 2, 3, 4), (1, 3, 3, 4), (1, 2, 4, 4), (1, 2, 3, 4 + 2**32)]
+    assert len({draw_block(1, 2, 3, 4), *(draw_block(*numbers) for numbers in others)}) == 5
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 1001])
+def test_every_id_has_a_time_of_its_own(count: int) -> None:
+    a0, a1, a2, a3 = block = draw_block(2**64 - 1, 5, 6, 2**64 - 1)
+    words = [philox4x32((token // 4, 0, a2, a3), (a0, a1))[token % 4] for token in range(count)]
+    np.testing.assert_allclose(exponential_times(block, count), [-np.log((w + 0.5) / 2**32) for w in words], rtol=1e-12)
 
 
 def history_free(source: Ids, history: Ids) -> FloatArray:
@@ -150,12 +154,25 @@ def test_the_narrowest_cut_is_greedy_search(options: dict[str, Any]) -> None:
     assert sampled == search(model, requests, TranslationOptions(), TARGET)
 
 
-def test_a_draw_takes_the_token_at_a_fraction_of_the_mass() -> None:
-    equal, options = np.zeros(4, np.float32), TranslationOptions(sampling=True)
-    assert [draw_token(equal, options, u) for u in (0.0, 0.2499, 0.25, 0.5, 0.7499, HIGHEST)] == [0, 0, 1, 2, 2, 3]
-    holes = np.array([-np.inf, 0.0, -np.inf, 0.0], np.float32)
-    assert [draw_token(holes, options, u) for u in (0.0, 0.4999, 0.5, HIGHEST)] == [1, 1, 3, 3]
-    assert draw_token(equal, TranslationOptions(sampling=True, top_k=2), HIGHEST) == 1
+def drawn_ids(logits: list[float], **cuts: Any) -> set[int]:
+    options = TranslationOptions(sampling=True, **cuts)
+    return {draw_token(np.array(logits, np.float32), options, draw_block(1, step, 0, 0)) for step in range(400)}
+
+
+def test_only_what_is_kept_is_drawn() -> None:
+    assert drawn_ids([0, 0, 0, 0]) == {0, 1, 2, 3}
+    assert drawn_ids([-np.inf, 0, -np.inf, 0]) == {1, 3}
+    assert drawn_ids([0, 0, 0, 0], top_k=2) == {0, 1}
     # With top_p at a border, the token that reaches it is the last one kept.
-    assert draw_token(equal, TranslationOptions(sampling=True, top_p=0.5), HIGHEST) == 1
-    assert draw_token(equal, TranslationOptions(sampling=True, top_p=0.5001), HIGHEST) == 2
+    assert drawn_ids([0, 0, 0, 0], top_p=0.5) == {0, 1}
+    assert drawn_ids([0, 0, 0, 0], top_p=0.5001) == {0, 1, 2}
+    assert drawn_ids([0, 1, 2, 3], top_k=3, top_p=1e-9) == {3}
+
+
+def test_logits_that_differ_in_their_last_digits_give_the_same_draws() -> None:
+    """As on another processor. Among 5,000 tokens many are nearly as likely."""
+    generator, options = np.random.default_rng(1), TranslationOptions(sampling=True)
+    logits = generator.normal(size=5000).astype(np.float32)
+    others = (logits * (1 + 1e-7 * generator.normal(size=5000))).astype(np.float32)
+    blocks = [draw_block(3, step, 0, 0) for step in range(300)]
+    assert [draw_token(logits, options, b) for b in blocks] == [draw_token(others, options, b) for b in blocks]

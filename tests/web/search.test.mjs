@@ -55,23 +55,33 @@ test("the log-softmax of equal logits is the logarithm of their share", () => {
   for (const value of logSoftmaxInPlace(new Float32Array(8).fill(5))) assert.equal(value, Math.fround(-Math.log(8)));
 });
 
-test("a draw walks through the distribution in order, and top_p cuts its tail", () => {
-  const logits = Float32Array.from([0.5, 0.25, 0.25], Math.log);
+test("only what top_k and top_p keep is drawn", () => {
   const all = { temperature: 1, top_k: 0, top_p: 1 };
-  assert.deepEqual([0, 0.49, 0.51, 0.74, 0.76, 0.999].map((u) => drawToken(logits, all, u)), [0, 0, 1, 1, 2, 2]);
-  assert.deepEqual([0, 0.6, 0.7, 0.999].map((u) => drawToken(logits, { ...all, top_p: 0.6 }, u)), [0, 0, 1, 1]);
-  assert.equal(drawToken(logits, { ...all, top_k: 1 }, 0.999), 0);
+  const drawn = (logits, cuts) => {
+    const block = (step) => philox4x32([step, 0, 0, 0], [1, 0]);
+    const tokens = Array.from({ length: 400 }, (_, step) => drawToken(Float32Array.from(logits), { ...all, ...cuts }, block(step)));
+    return [...new Set(tokens)].sort();
+  };
+  assert.deepEqual(drawn([0, 0, 0, 0], {}), [0, 1, 2, 3]);
+  assert.deepEqual(drawn([-Infinity, 0, -Infinity, 0], {}), [1, 3]);
+  assert.deepEqual(drawn([0, 0, 0, 0], { top_k: 2 }), [0, 1]);
+  assert.deepEqual(drawn([0, 0, 0, 0], { top_p: 0.5 }), [0, 1]);
+  assert.deepEqual(drawn([0, 1, 2, 3], { top_k: 3, top_p: 1e-9 }), [3]);
+  assert.deepEqual(drawn([NaN, 1, 2, 3], {}), [0]);
 });
 
 /** SPEC.md, "Sampling", word by word. */
-function drawnBySorting(logits, { temperature, top_k, top_p }, u) {
-  let order = [...logits.keys()].sort((a, b) => logits[b] - logits[a] || a - b);
+function drawnBySorting(logits, { temperature, top_k, top_p }, a) {
+  const largest = Math.max(...logits);
+  const w = [...logits].map((z) => Math.exp((z - largest) / temperature));
+  let order = [...logits.keys()].sort((i, j) => logits[j] - logits[i] || i - j);
   if (top_k > 0) order = order.slice(0, top_k);
   let sum = 0;
-  const first = logits[order[0]] / temperature;
-  const mass = order.map((id) => (sum += Math.exp(logits[id] / temperature - first)));
-  const kept = top_p < 1 ? mass.slice(0, mass.findIndex((m) => m >= top_p * sum) + 1) : mass;
-  return order[kept.findIndex((m) => m > u * kept.at(-1))];
+  const mass = order.map((id) => (sum += w[id]));
+  const kept = top_p < 1 ? order.slice(0, mass.findIndex((m) => m >= top_p * sum) + 1) : order;
+  const word = (id) => philox4x32([Math.floor(id / 4), 0, a[2], a[3]], [a[0], a[1]])[id % 4];
+  const time = (id) => -Math.log((word(id) + 0.5) / 2 ** 32) / w[id];
+  return kept.reduce((best, id) => (time(id) < time(best) || (time(id) === time(best) && id < best) ? id : best));
 }
 
 test("a draw puts few tokens in order, and gives what sorting all of them gives", () => {
@@ -86,8 +96,8 @@ test("a draw puts few tokens in order, and gives what sorting all of them gives"
     });
     logits[Math.floor(random() * logits.length)] = 0;
     const cuts = { temperature: choice(0.1, 1, 3), top_k: choice(0, 0, 1, 5, 250, 1000), top_p: choice(1, 1, 0.9, 0.3, 1e-9) };
-    const u = choice(0, 1 - 2 ** -24, random());
-    assert.equal(drawToken(logits, cuts, u), drawnBySorting(logits, cuts, u), JSON.stringify({ ...cuts, u, round }));
+    const block = philox4x32([round, 1, 2, 3], [9, 9]);
+    assert.equal(drawToken(logits, cuts, block), drawnBySorting(logits, cuts, block), JSON.stringify({ ...cuts, round }));
   }
 });
 

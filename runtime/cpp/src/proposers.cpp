@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
-#include "random.h"
 #include "rules.h"
 
 namespace tfexport {
@@ -110,9 +110,9 @@ public:
             apply_rules(ruled, sentence.history(0), common_bias(options_, target_, sentence.generated()), options_,
                         target_);
             const Request& request = sentence.request();
-            const double u = uniform(options_.seed, static_cast<std::uint32_t>(sentence.generated()),
-                                     static_cast<std::uint32_t>(request.sample), fnv1a_64(request.source));
-            const std::int64_t token = draw_token(ruled, options_, u);
+            const Block block = draw_block(options_.seed, static_cast<std::uint32_t>(sentence.generated()),
+                                           static_cast<std::uint32_t>(request.sample), fnv1a_64(request.source));
+            const std::int64_t token = draw_token(ruled, options_, block);
             log_softmax(ruled);
             ids_.push_back(token);
             best_.push_back(ruled[static_cast<std::size_t>(token)]);
@@ -120,6 +120,32 @@ public:
         return candidates(1);
     }
 };
+
+/// The ids that top-k and then top-p leave, in ascending order.
+template <typename Weight>
+Ids kept_ids(const std::vector<float>& logits, const TranslationOptions& options, const Weight& weight) {
+    Ids ids(logits.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    if (options.top_k == 0 && options.top_p == 1) return ids;
+    const auto before = [&](std::int64_t a, std::int64_t b) {
+        const float x = logits[static_cast<std::size_t>(a)];
+        const float y = logits[static_cast<std::size_t>(b)];
+        return x != y ? x > y : a < b;
+    };
+    std::size_t kept = ids.size();
+    if (options.top_k > 0) kept = std::min(kept, static_cast<std::size_t>(options.top_k));
+    std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(kept), ids.end(), before);
+    ids.resize(kept);
+    if (options.top_p < 1) {
+        std::vector<double> mass(kept);
+        double sum = 0;
+        for (std::size_t j = 0; j < kept; ++j) mass[j] = sum += weight(ids[j]);
+        const auto last = std::lower_bound(mass.begin(), mass.end(), options.top_p * sum);
+        if (last != mass.end()) ids.resize(static_cast<std::size_t>(last - mass.begin()) + 1);
+    }
+    std::sort(ids.begin(), ids.end());
+    return ids;
+}
 
 }  // namespace
 
@@ -129,30 +155,24 @@ std::unique_ptr<Proposer> make_proposer(const TranslationOptions& options, const
     return std::make_unique<GraphCandidates>(options, target);
 }
 
-std::int64_t draw_token(const std::vector<float>& logits, const TranslationOptions& options, double u) {
+std::int64_t draw_token(const std::vector<float>& logits, const TranslationOptions& options, const Block& block) {
     // NaN makes every log-probability NaN, which the search finds; it must not reach the sort.
     if (std::any_of(logits.begin(), logits.end(), [](float z) { return std::isnan(z); })) return 0;
-    Ids order(logits.size());
-    std::iota(order.begin(), order.end(), 0);
-    const auto logit = [&](std::int64_t id) { return logits[static_cast<std::size_t>(id)]; };
-    const auto before = [&](std::int64_t a, std::int64_t b) {
-        return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
+    const auto largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+    const auto weight = [&](std::int64_t id) {
+        return std::exp((static_cast<double>(logits[static_cast<std::size_t>(id)]) - largest) / options.temperature);
     };
-    std::size_t kept = order.size();
-    if (options.top_k > 0) kept = std::min(kept, static_cast<std::size_t>(options.top_k));
-    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), before);
-    std::vector<double> mass(kept);
-    double sum = 0;
-    const double first = static_cast<double>(logit(order[0])) / options.temperature;
-    for (std::size_t j = 0; j < kept; ++j) {
-        mass[j] = sum += std::exp(static_cast<double>(logit(order[j])) / options.temperature - first);
+    std::int64_t drawn = 0;
+    double earliest = std::numeric_limits<double>::infinity();
+    ExponentialTimes times(block);
+    for (const std::int64_t id : kept_ids(logits, options, weight)) {
+        const double time = times.of(id) / weight(id);
+        if (time < earliest) {
+            earliest = time;
+            drawn = id;
+        }
     }
-    if (options.top_p < 1) {
-        const auto end = std::lower_bound(mass.begin(), mass.end(), options.top_p * mass.back());
-        if (end != mass.end()) mass.erase(end + 1, mass.end());
-    }
-    const auto place = std::upper_bound(mass.begin(), mass.end(), u * mass.back()) - mass.begin();
-    return order[std::min(static_cast<std::size_t>(place), mass.size() - 1)];
+    return drawn;
 }
 
 void append_best(const std::vector<float>& log_probs, std::size_t count, std::vector<float>& best, Ids& ids) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hypothesis.h"
+#include "random.h"
 #include "step_model.h"
 #include "tfexport/options.h"
 
@@ -23,8 +24,9 @@ public:
 
 std::unique_ptr<Proposer> make_proposer(const TranslationOptions& options, const Target& target);
 
-/// The token at the fraction u in [0, 1) of the distribution after temperature, then top-k, then top-p. logits [V]
-std::int64_t draw_token(const std::vector<float>& logits, const TranslationOptions& options, double u);
+/// A token of the distribution after temperature, then top-k, then top-p: the first in a race of random times.
+/// logits [V]; block: what draw_block gives for the step.
+std::int64_t draw_token(const std::vector<float>& logits, const TranslationOptions& options, const Block& block);
 
 /// Appends the `count` best of a row [V], best first; of equals the lower id. NaN comes first, so that it is found.
 void append_best(const std::vector<float>& log_probs, std::size_t count, std::vector<float>& best, Ids& ids);

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfexport_runtime.hypothesis import SentenceSearch
 from tfexport_runtime.options import TranslationOptions
-from tfexport_runtime.random import fnv1a_64, uniform
+from tfexport_runtime.random import Block, draw_block, exponential_times, fnv1a_64
 from tfexport_runtime.rules import apply_rules, common_bias, log_softmax, mix_prefix, needs_all_logits
 from tfexport_runtime.step_model import C, Candidates, FloatArray, IntArray, StepModel, Target
 
@@ -96,22 +96,23 @@ class SampledCandidates(Generic[C]):
         bias = common_bias(self.options, self.target, sentence.generated)
         ruled = apply_rules(logits, sentence.history(beam), bias, self.options, self.target)
         request = sentence.request
-        u = uniform(self.options.seed, sentence.generated, request.sample, fnv1a_64(request.source))
-        token = draw_token(ruled, self.options, u)
+        block = draw_block(self.options.seed, sentence.generated, request.sample, fnv1a_64(request.source))
+        token = draw_token(ruled, self.options, block)
         return float(log_softmax(ruled)[token]), token
 
 
-def draw_token(logits: FloatArray, options: TranslationOptions, u: float) -> int:
-    """The token at the fraction u in [0, 1) of the distribution after temperature, then top-k, then top-p."""
-    order = np.argsort(-logits, kind="stable")
-    if options.top_k:
-        order = order[: options.top_k]
-    scaled = logits[order].astype(np.float64) / options.temperature
-    mass = np.cumsum(np.exp(scaled - scaled[0]))
-    if options.top_p < 1:
-        mass = mass[: int(np.searchsorted(mass, options.top_p * mass[-1])) + 1]
-    place = int(np.searchsorted(mass, u * mass[-1], side="right"))
-    return int(order[min(place, len(mass) - 1)])  # behind the end only if the logits are NaN: the search finds it
+def draw_token(logits: FloatArray, options: TranslationOptions, block: Block) -> int:
+    """A token of the distribution after temperature, then top-k, then top-p: the first in a race of random times."""
+    scaled = logits.astype(np.float64)
+    weights = np.exp((scaled - scaled.max()) / options.temperature)
+    if options.top_k or options.top_p < 1:
+        order, kept = np.argsort(-logits, kind="stable"), options.top_k or len(logits)
+        if options.top_p < 1:
+            mass = np.cumsum(weights[order[:kept]])
+            kept = int(np.searchsorted(mass, options.top_p * mass[-1])) + 1
+        weights[order[kept:]] = 0
+    with np.errstate(divide="ignore"):
+        return int(np.argmin(exponential_times(block, len(weights)) / weights))
 
 
 def best_candidates(log_probs: FloatArray, count: int) -> Candidates:

@@ -1,59 +1,66 @@
-/** Drawing a token: SPEC.md, "Sampling". Few tokens decide a draw, so no more of them than that are put in order. */
+/** Drawing a token: SPEC.md, "Sampling". Few tokens decide a cut, so no more of them than that are put in order. */
 
 import type { TranslationOptions } from "./options.js";
+import { type Block, ExponentialTimes } from "./random.js";
 
 const MOST_BY_HEAP = 200; // for more, sorting all is faster
 const MOST_BY_SORT = 2 ** 21; // ids above it do not fit beside a logit in one number
 
 type Cuts = Pick<TranslationOptions, "temperature" | "top_k" | "top_p">;
 
-/** The token at the fraction u in [0, 1) of the distribution after temperature, then top-k, then top-p. */
-export function drawToken(logits: Float32Array, cuts: Cuts, u: number): number {
-  const few = cuts.top_k > 0 && cuts.top_k < logits.length;
-  return (few ? undefined : drawnAmongAll(logits, cuts, u)) ?? drawnInOrder(logits, cuts, u);
+/** A token of the distribution after temperature, then top-k, then top-p: the first in a race of random times. */
+export function drawToken(logits: Float32Array, { temperature, top_k, top_p }: Cuts, block: Block): number {
+  let largest = -Infinity;
+  for (const logit of logits) largest = Math.max(largest, logit);
+  const weight = (id: number) => Math.exp((logits[id]! - largest) / temperature);
+  const times = new ExponentialTimes(block);
+  let drawn = 0; // it stays 0 only if the logits are NaN: the search finds it
+  let earliest = Infinity;
+  const enter = (id: number) => {
+    const time = times.of(id) / weight(id);
+    if (time < earliest) [earliest, drawn] = [time, id];
+  };
+  const cutting = top_k > 0 && top_k < logits.length;
+  if (!cutting && top_p === 1) for (let id = 0; id < logits.length; id++) enter(id);
+  else keptIds(logits, cutting ? top_k : 0, top_p, weight).sort().forEach(enter);
+  return drawn;
 }
 
-/** By the definition: everything that is kept is put in order and summed in that order. */
-function drawnInOrder(logits: Float32Array, { temperature, top_k, top_p }: Cuts, u: number): number {
-  const kept = top_k > 0 ? Math.min(top_k, logits.length) : logits.length;
+type Weight = (id: number) => number;
+
+/** The ids that top-k and then top-p leave. */
+function keptIds(logits: Float32Array, top_k: number, top_p: number, weight: Weight): Int32Array {
+  return (top_k ? undefined : keptOfAll(logits, top_p, weight)) ?? keptInOrder(logits, top_k, top_p, weight);
+}
+
+/** By the definition: everything that top-k keeps is put in order and summed in that order. */
+function keptInOrder(logits: Float32Array, top_k: number, top_p: number, weight: Weight): Int32Array {
+  const kept = top_k || logits.length;
   const few = kept <= MOST_BY_HEAP || logits.length > MOST_BY_SORT;
   const ids = few ? firstInOrder(logits, kept) : allInOrder(logits).subarray(0, kept);
-  const largest = logits[ids[0]!]! / temperature;
+  if (top_p === 1) return ids;
   let sum = 0;
-  let mass = new Float64Array(ids.length);
-  for (let i = 0; i < ids.length; i++) mass[i] = sum += Math.exp(logits[ids[i]!]! / temperature - largest);
-  if (top_p < 1) mass = mass.subarray(0, mass.findIndex((m) => m >= top_p * sum) + 1);
-  const wanted = u * (mass.at(-1) ?? 0);
-  const place = mass.findIndex((m) => m > wanted);
-  return ids[Math.max(0, place)]!; // -1 only if the logits are NaN: the search finds it
+  const mass = Float64Array.from(ids, (id) => (sum += weight(id)));
+  return ids.subarray(0, mass.findIndex((m) => m >= top_p * sum) + 1);
 }
 
 /**
- * The same token from a sum in any order, which differs from the sum by the definition in its last digits alone.
- * Undefined where these could decide.
+ * The same ids for top-p alone, from a sum in any order, which differs from the sum by the definition in its last digits
+ * alone. Undefined where these could decide, or where many ids are kept.
  */
-function drawnAmongAll(logits: Float32Array, { temperature, top_p }: Cuts, u: number): number | undefined {
-  const order = new Descending(logits);
-  const first = order.next();
-  const largest = logits[first]! / temperature;
-  const weight = (id: number) => Math.exp(logits[id]! / temperature - largest);
+function keptOfAll(logits: Float32Array, top_p: number, weight: Weight): Int32Array | undefined {
   let total = 0;
   for (let id = 0; id < logits.length; id++) total += weight(id);
   const slack = logits.length * 2 ** -51; // four times the rounding of two sums of that many terms
-  const [least, most] = [total * (1 - slack), total * (1 + slack)];
-  const ids = [first];
-  const mass = [weight(first)];
-  const end = top_p < 1 ? top_p : u; // the fraction of everything that must be walked through
-  const reached = (m: number, sum: number) => (top_p < 1 ? m >= end * sum : m > end * sum);
-  while (!reached(mass.at(-1)!, least)) {
+  const order = new Descending(logits);
+  const ids = [order.next()];
+  let mass = weight(ids[0]!);
+  while (!(mass >= top_p * total * (1 - slack))) {
     if (ids.length === Math.min(MOST_BY_HEAP, logits.length)) return undefined;
     ids.push(order.next());
-    mass.push(mass.at(-1)! + weight(ids.at(-1)!));
+    mass += weight(ids.at(-1)!);
   }
-  if (!reached(mass.at(-1)!, most)) return undefined;
-  if (top_p === 1) return ids.at(-1);
-  const wanted = u * mass.at(-1)!;
-  return ids[mass.findIndex((m) => m > wanted)];
+  return mass >= top_p * total * (1 + slack) ? Int32Array.from(ids) : undefined;
 }
 
 function firstInOrder(logits: Float32Array, count: number): Int32Array {

@@ -3,7 +3,7 @@
 import { drawToken } from "./draw.js";
 import type { SentenceSearch } from "./hypothesis.js";
 import type { TranslationOptions } from "./options.js";
-import { fnv1a64, seedWords, uniform, type Words } from "./random.js";
+import { drawBlock, fnv1a64, seedWords, type Words } from "./random.js";
 import { addInPlace, applyRules, commonBias, logSoftmaxInPlace, mixPrefixInPlace, needsAllLogits } from "./rules.js";
 import type { Candidates, StepCache, StepModel, Target } from "./step_model.js";
 
@@ -129,8 +129,8 @@ class SampledCandidates<C extends StepCache<C>> implements Proposer<C> {
   private draw(logits: Float32Array, sentence: SentenceSearch, beam: number): [number, number] {
     const ruled = applyRules(logits, sentence.history(beam), this.biases.of(sentence), this.options, this.target);
     const { sample, source } = sentence.request;
-    const u = uniform(this.seed, sentence.generated, sample, fnv1a64(source));
-    const token = drawToken(ruled, this.options, u);
+    const block = drawBlock(this.seed, sentence.generated, sample, fnv1a64(source));
+    const token = drawToken(ruled, this.options, block);
     return [token, logSoftmaxInPlace(ruled)[token]!];
   }
 }

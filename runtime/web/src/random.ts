@@ -24,9 +24,26 @@ export function philox4x32(counter: Block, key: Words): Block {
   return [c0, c1, c2, c3];
 }
 
-/** A number in [0, 1) with 24 bits. */
-export function uniform(seed: Words, step: number, sample: number, stream: Words): number {
-  return (philox4x32([step, sample, stream[0], stream[1]], seed)[0] >>> 8) * 2 ** -24;
+/** What tells the draws of a step from all others. */
+export function drawBlock(seed: Words, step: number, sample: number, stream: Words): Block {
+  return philox4x32([step, sample, stream[0], stream[1]], seed);
+}
+
+/** For one id after another, a time above 0 of the exponential distribution of rate 1. */
+export class ExponentialTimes {
+  private held = -1; // four ids share a block of words
+  private words: Block = [0, 0, 0, 0];
+
+  constructor(private readonly block: Block) {}
+
+  of(id: number): number {
+    if (id >>> 2 !== this.held) {
+      const [a0, a1, a2, a3] = this.block;
+      this.held = id >>> 2;
+      this.words = philox4x32([this.held, 0, a2, a3], [a0, a1]);
+    }
+    return -Math.log((this.words[id & 3]! + 0.5) * 2 ** -32);
+  }
 }
 
 /** FNV-1a, 64 bits, over the ids, each as four bytes, the lowest first: what tells one sentence from another. */
