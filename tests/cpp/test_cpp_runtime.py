@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import pytest
-from filelock import FileLock
 
-from tests.conftest import ROOT, TEXT, made_once
+from tests.conftest import TEXT, made_once
+from tests.cpp.built_runtime import BUILD, Built
 from tests.cpp.make_fixtures import FIXTURE, from_json
 from tests.cpp.random_requests import any_options, collected, requests
 from tests.ort_bundle import write_ort_bundle
@@ -25,7 +24,7 @@ from tfexport.export import ExportOptions, export_bundle
 from tfexport.formats import onnx_pair
 from tfexport.graphs.further_outputs import FurtherOutputs
 from tfexport.precision import Precision
-from tfexport_runtime.bundle import describe_files, pack_zip, read_bundle, write_manifest
+from tfexport_runtime.bundle import pack_zip, read_bundle, write_manifest
 from tfexport_runtime.errors import TfexportError
 from tfexport_runtime.options import Progress
 from tfexport_runtime.session import SessionOptions
@@ -36,9 +35,6 @@ from tfexport_train.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.timeout(1800)  # a first build takes a minute or two
 
-SOURCE = ROOT / "runtime" / "cpp"
-BUILD = SOURCE / "build" / "main"
-DEPENDENCIES = SOURCE / "build" / "dependencies"  # what get_dependencies.sh fetched
 WORDS = TEXT.split()
 TEXTS = [
     "",
@@ -66,66 +62,6 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "repetition": {"beam_size": 3, "repetition_penalty": 1.3, "suppress_tokens": [5, 9]},
     "small batches": {"beam_size": 2, "max_batch_tokens": 16},
 }
-
-
-@dataclass(frozen=True)
-class Built:
-    """The programs, and what they need to start."""
-
-    cli: Path
-    environment: Mapping[str, str]
-
-    def run(self, *arguments: str, text: str = "") -> str:
-        return self._output([self.cli, *arguments], text)
-
-    def replay(self, bundle: Path, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The answers of one process to many requests; see replay.cpp."""
-        lines = "".join(json.dumps(request) + "\n" for request in requests)
-        out = self._output([self.cli.parent / "tests" / "tfexport-replay", bundle], lines)
-        return [json.loads(line) for line in out.splitlines()]
-
-    def _output(self, command: Sequence[str | Path], text: str) -> str:
-        done = subprocess.run(
-            command, input=text, capture_output=True, encoding="utf-8", env=self.environment, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-
-def missing() -> Iterator[str]:
-    yield from (tool for tool in ("cmake", "c++", "ctest") if shutil.which(tool) is None)
-    headers = {"nlohmann/json.hpp": "nlohmann-json3-dev", "sentencepiece_processor.h": "libsentencepiece-dev"}
-    for header, package in headers.items():
-        if not any((folder / header).exists() for folder in (Path("/usr/include"), DEPENDENCIES / "usr" / "include")):
-            yield package
-    if not (DEPENDENCIES / "include" / "onnxruntime_cxx_api.h").exists():
-        yield "ONNX Runtime (make cpp fetches it)"
-
-
-def build_step(*command: str | Path) -> None:
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
-    if done.returncode:
-        pytest.fail(f"{' '.join(map(str, command))}\n{(done.stdout + done.stderr)[-4000:]}")
-
-
-@pytest.fixture(scope="session")
-def built() -> Built:
-    """Built once, and again only as far as something has changed."""
-    if absent := list(missing()):
-        pytest.skip("the C++ runtime is not built here; missing: " + ", ".join(absent))
-    BUILD.parent.mkdir(exist_ok=True)
-    with FileLock(BUILD.with_suffix(".lock")):
-        chosen = [
-            "-DTFEXPORT_BUILD_TESTS=ON",
-            "-DTFEXPORT_BUILD_EXAMPLES=ON",
-            f"-DONNXRUNTIME_ROOT={DEPENDENCIES}",
-            f"-DSENTENCEPIECE_ROOT={DEPENDENCIES}",
-            f"-DCMAKE_PREFIX_PATH={DEPENDENCIES / 'usr'}",
-        ]
-        build_step("cmake", "-S", SOURCE, "-B", BUILD, *chosen)
-        build_step("cmake", "--build", BUILD)
-    libraries = os.pathsep.join(filter(None, [str(DEPENDENCIES / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
-    return Built(BUILD / "tfexport-cli", {**os.environ, "LD_LIBRARY_PATH": libraries})
 
 
 @pytest.fixture(scope="session", params=["in_place", "growing"])
@@ -463,153 +399,3 @@ def test_real_text_gives_what_it_gives_in_python(
     assert_same(
         built, python, {**options, "max_length": 20, "truncate_source": True}, lines if not options else lines[:200]
     )
-
-
-def test_files_are_read_and_written_whole_or_not_at_all(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:
-    text, target = tmp_path / "eingang.txt", tmp_path / "ausgang.txt"
-    text.write_text("ein hund\n\nrote wiese", encoding="utf-8")
-    asked = [str(tiny_bundle), "--threads=1", "--parallel", "2", "-i", str(text), "--output", str(target)]
-    assert built.run(*asked) == ""
-    written = target.read_text(encoding="utf-8")
-    assert written == built.run(str(tiny_bundle), "--threads", "1", text="ein hund\n\nrote wiese\n")
-    text.write_bytes(b"ein hund\n\xff\n")
-    done = subprocess.run(
-        [built.cli, *asked], capture_output=True, encoding="utf-8", env=built.environment, check=False
-    )
-    assert (done.returncode, done.stderr) == (4, f"tfexport-cli: {text}, line 2 is not UTF-8; convert it first\n")
-    assert target.read_text(encoding="utf-8") == written
-    assert sorted(tmp_path.iterdir()) == [target, text]
-
-
-def test_the_command_leaves_nothing_in_the_home_folder(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:
-    """ONNX Runtime would note its use there."""
-    variables = ("XDG_CACHE_HOME", "ORT_DISABLE_TELEMETRY")
-    environment = {name: value for name, value in built.environment.items() if name not in variables}
-    command = [built.cli, tiny_bundle, "--threads", "1"]
-    subprocess.run(command, input=b"x\n", capture_output=True, env={**environment, "HOME": str(tmp_path)}, check=True)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_error_is_one_line_with_the_place(built: Built, tiny_bundle: Path) -> None:
-    command = [built.cli, tiny_bundle, "--threads", "1"]
-    done = subprocess.run(command, input=b"gut\n\xff\n", capture_output=True, env=built.environment, check=False)
-    assert done.returncode == 4
-    assert done.stderr == b"tfexport-cli: input, line 2 is not UTF-8; convert it first\n"
-
-
-def test_a_provider_that_is_not_there_is_named(built: Built, tiny_bundle: Path) -> None:
-    answers = []
-    for name in ("cuda", "tpu"):
-        command = [built.cli, tiny_bundle, "--provider", name]
-        done = subprocess.run(command, input=b"", capture_output=True, env=built.environment, check=False)
-        answers.append((done.returncode, done.stderr.count(b"\n"), done.stderr))
-    assert answers[0][:2] == (5, 1)
-    assert answers[0][2].startswith(b"tfexport-cli: CUDAExecutionProvider is not available here")
-    assert answers[1] == (2, 1, b"tfexport-cli: --provider must be one of cpu, cuda, not tpu\n")
-    assert built.run(str(tiny_bundle), "--provider", "cpu", "--threads", "1", text="x\n")
-
-
-def test_debug_shows_what_an_error_came_from(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(tiny_bundle, tmp_path / "bundle")
-    (folder / "encoder.onnx").write_bytes(b"")  # a graph without anything
-    manifest = read_bundle(tiny_bundle).manifest
-    write_manifest(folder, replace(manifest, files=describe_files(folder)))
-    shown = []
-    for more in ([], ["--debug"]):
-        command = [built.cli, folder, "--threads", "1", *more]
-        done = subprocess.run(command, input=b"", capture_output=True, env=built.environment, check=False)
-        assert done.returncode == 4
-        shown.append(done.stderr.decode().splitlines())
-    assert len(shown[0]) == 1
-    assert shown[1][-1] == shown[0][0]
-    assert any(line.startswith("which came from Ort::Exception: ") for line in shown[1])
-
-
-def test_the_example_in_c_translates(built: Built, tiny_bundle: Path) -> None:
-    program = BUILD / "tfexport-example-c"
-    command = [program, tiny_bundle, "ein hund", '{"beam_size": 2}']
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=built.environment, check=True)
-    python = Translator(tiny_bundle, SessionOptions(threads=1))
-    best = python.translate(["ein hund"], python.options({"beam_size": 2}))[0].best
-    assert done.stdout == f"{best.text}\t{best.score:.4f}\n"
-
-
-def test_an_installed_library_is_found_by_cmake_and_pkg_config(built: Built, tmp_path: Path) -> None:
-    build_step("cmake", "--install", BUILD, "--prefix", tmp_path / "installed")
-    user = tmp_path / "user"
-    user.mkdir()
-    (user / "main.cpp").write_text(
-        "#include <tfexport/translator.h>\nint main() { return tfexport::version()[0] == '0' ? 0 : 1; }\n"
-    )
-    (user / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.18)\nproject(user CXX)\nfind_package(tfexport 0.1 REQUIRED)\n"
-        "add_executable(user main.cpp)\ntarget_link_libraries(user PRIVATE tfexport::runtime)\n"
-    )
-    build_step("cmake", "-S", user, "-B", user / "build", f"-DCMAKE_PREFIX_PATH={tmp_path / 'installed'}")
-    build_step("cmake", "--build", user / "build")
-    subprocess.run([user / "build" / "user"], env=built.environment, check=True)
-    described = next((tmp_path / "installed").rglob("tfexport.pc"))
-    assert "-ltfexport" in described.read_text(encoding="utf-8")
-    if shutil.which("pkg-config"):
-        environment = {**os.environ, "PKG_CONFIG_PATH": str(described.parent)}
-        command = ["pkg-config", "--variable=includedir", "tfexport"]
-        found = subprocess.run(
-            command, capture_output=True, encoding="utf-8", env=environment, check=True
-        ).stdout.strip()
-        assert (Path(found) / "tfexport" / "tfexport.h").exists()
-
-
-JAVA = """
-import dev.tfexport.Translator;
-public class Run {
-    public static void main(String[] given) {
-        try (Translator translator = new Translator(given[0], "{\\"threads\\": 1}")) {
-            System.out.println(translator.translate(new String[] {"ein hund", ""}, given[1])[0]);
-            try {
-                translator.translate(new String[] {"x"}, "{\\"beam_size\\": 0}");
-            } catch (IllegalArgumentException error) {
-                System.out.println(error.getMessage());
-            }
-        }
-    }
-}
-"""
-
-
-def test_the_class_for_apple_systems_is_right_in_its_syntax() -> None:
-    if shutil.which("clang++") is None:
-        pytest.skip("no clang here")
-    checks = ["-fsyntax-only", "-std=c++17", "-fobjc-arc", "-fobjc-runtime=macosx-13", "-Wall", "-Wextra", "-Werror"]
-    include = [f"-I{SOURCE / 'include'}", f"-I{ROOT / 'tests' / 'cpp' / 'stubs'}"]
-    build_step("clang++", "-x", "objective-c++", *checks, *include, SOURCE / "examples" / "objc" / "TFXTranslator.mm")
-
-
-def test_the_jni_shim_translates_in_java(built: Built, tiny_bundle: Path, tmp_path: Path) -> None:
-    compiler = shutil.which("javac")
-    headers = Path(compiler).resolve().parent.parent / "include" if compiler else tmp_path
-    if not (headers / "jni.h").exists():
-        pytest.skip("no Java development kit here")
-    shim, library = SOURCE / "examples" / "jni", tmp_path / "libtfexport_jni.so"
-    include = [f"-I{folder}" for folder in (SOURCE / "include", headers, headers / "linux")]
-    link = [BUILD / "libtfexport.a", f"-L{DEPENDENCIES / 'lib'}", "-lonnxruntime", "-lsentencepiece"]
-    build_step(
-        "c++",
-        "-std=c++17",
-        "-shared",
-        "-fPIC",
-        "-Wall",
-        "-Werror",
-        *include,
-        shim / "tfexport_jni.cpp",
-        "-o",
-        library,
-        *link,
-    )
-    (tmp_path / "Run.java").write_text(JAVA, encoding="utf-8")
-    build_step("javac", "-d", tmp_path, shim / "dev" / "tfexport" / "Translator.java", tmp_path / "Run.java")
-    command = ["java", f"-Djava.library.path={tmp_path}", "-cp", tmp_path, "Run", tiny_bundle, '{"beam_size": 2}']
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=built.environment, check=True)
-    python = Translator(tiny_bundle, SessionOptions(threads=1))
-    best = python.translate(["ein hund"], python.options({"beam_size": 2}))[0].text
-    assert done.stdout.splitlines()[0] == best
-    assert done.stdout.splitlines()[1].startswith("beam_size must be at least 1, not 0")
