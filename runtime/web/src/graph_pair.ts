@@ -2,8 +2,8 @@
 
 import type { Bundle } from "./bundle.js";
 import { OptionError } from "./errors.js";
-import type { Backend, Session } from "./session.js";
 import { attentionOutputs } from "./manifest.js";
+import type { Backend, Session } from "./session.js";
 import type { Attention, AttentionOutput } from "./step_model.js";
 import { ARRAYS, type Tensor, type TensorData } from "./tensors.js";
 
