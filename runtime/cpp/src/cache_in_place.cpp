@@ -52,7 +52,7 @@ struct Buffers {
 };
 
 /// A row need not lie at its own index: when beams change places, only a beam that has two heirs is copied, into the
-/// place of one that has none.
+/// place of one that has none. Both descend from one beam of some steps ago: what that had is not copied again.
 class InPlaceState final : public DecoderState {
 public:
     InPlaceState(Graphs& graphs, const std::vector<Ids>& sources, std::size_t beam_size)
@@ -64,7 +64,8 @@ public:
                    static_cast<std::size_t>(std::min(kFirstCapacity, graphs.shape.max_target_length)),
                    static_cast<std::size_t>(graphs.shape.cache_head_size) * element_size(memory_.type())),
           lengths_(sources.size() * beam_size, 0),
-          places_(lengths_.size()) {
+          places_(lengths_.size()),
+          common_(lengths_.size() * beam_size, 0) {
         std::iota(places_.begin(), places_.end(), std::size_t{0});
     }
 
@@ -214,20 +215,47 @@ private:
             if (stays) taken[places[row]] = true;
             if (!stays) copied.push_back(row);
         }
+        const std::vector<std::size_t> sources = places;
         std::size_t free = 0;  // a sentence has as many free places as rows to copy, and both are in its order
         for (const std::size_t row : copied) {
             while (taken[free]) ++free;
-            copy_row(places[row], free);
             places[row] = free++;
         }
+        std::vector<std::int32_t> common = common_of_heirs(sources, places);
+        for (const std::size_t row : copied) copy_row(sources[row], places[row]);
+        common_ = std::move(common);
         places_ = std::move(places);
     }
 
+    /// First tokens that two places share, in the same sentence.
+    std::int32_t& common(std::vector<std::int32_t>& all, std::size_t place, std::size_t other) const {
+        return all[place * beams_ + other % beams_];
+    }
+
+    /// `common_` for rows that continue the places `sources` and lie in `places`: two heirs of one place share all of
+    /// it, others what those share that they continue.
+    std::vector<std::int32_t> common_of_heirs(const std::vector<std::size_t>& sources,
+                                              const std::vector<std::size_t>& places) {
+        std::vector<std::int32_t> heirs(places.size() * beams_);
+        for (std::size_t row = 0; row < places.size(); ++row) {
+            const std::size_t first = row - row % beams_;
+            for (std::size_t other = first; other < first + beams_; ++other) {
+                const bool twins = sources[row] == sources[other];
+                common(heirs, places[row], places[other]) =
+                    twins ? lengths_[sources[row]] : common(common_, sources[row], sources[other]);
+            }
+        }
+        return heirs;
+    }
+
     void copy_row(std::size_t from, std::size_t to) {
-        const std::size_t bytes = static_cast<std::size_t>(lengths_[from]) * buffers_.token_bytes;
+        const bool relatives = from / beams_ == to / beams_;
+        const auto begin = relatives ? static_cast<std::size_t>(common(common_, from, to)) * buffers_.token_bytes : 0;
+        const std::size_t end = static_cast<std::size_t>(lengths_[from]) * buffers_.token_bytes;
         for (std::size_t layer = 0; layer < buffers_.layers; ++layer) {
             for (std::size_t head = 0; head < buffers_.heads; ++head) {
-                std::memcpy(buffers_.strip(layer, to, head), buffers_.strip(layer, from, head), bytes);
+                std::memcpy(buffers_.strip(layer, to, head) + begin, buffers_.strip(layer, from, head) + begin,
+                            end - begin);
             }
         }
         lengths_[to] = lengths_[from];
@@ -239,6 +267,7 @@ private:
     Buffers buffers_;
     std::vector<std::int32_t> lengths_;  // [R] used length, by place
     std::vector<std::size_t> places_;    // [R] where each row lies, among the K places of its sentence
+    std::vector<std::int32_t> common_;   // [R, K] first tokens that a place shares with each other of its sentence
     std::optional<Ort::IoBinding> binding_;
     Wanted bound_ = Wanted::candidates;
     std::size_t bound_count_ = 0;

@@ -35,20 +35,22 @@ class InPlaceCache:
     """Buffers of a capacity, written by the graph where each row ends; what lies behind a row's length is garbage.
 
     A row need not lie at its own index: when beams change places, only a beam that has two heirs is copied, into the
-    place of one that has none.
+    place of one that has none. Both descend from one beam of some steps ago: what that had is not copied again.
     """
 
     memory: Memory
     buffers: Array  # [2L, R or more, H, C, D]; keys and values by turns
     lengths: npt.NDArray[np.int32]  # [R] used length, by place
     places: IntArray  # [R] where each row lies in the buffers: among the K places of its sentence
+    common: npt.NDArray[np.int32]  # [R, K] first tokens that a place shares with each other of its sentence
     binding: Any = field(default=None, repr=False)  # what the session keeps while these arrays stay where they are
 
     @classmethod
     def empty(cls, memory: Memory, rows: int, layers: int, heads: int, head_size: int, capacity: int) -> InPlaceCache:
         dtype = memory.cross[0].dtype
         buffers = np.zeros((2 * layers, rows, heads, capacity, head_size), dtype)
-        return cls(memory, buffers, np.zeros(rows, np.int32), np.arange(rows))
+        common = np.zeros((rows, rows // max(1, len(memory.mask))), np.int32)
+        return cls(memory, buffers, np.zeros(rows, np.int32), np.arange(rows), common)
 
     @property
     def capacity(self) -> int:
@@ -68,7 +70,7 @@ class InPlaceCache:
         shape[1], shape[3] = len(self.lengths), min(2 * self.capacity, limit)
         grown = np.zeros(shape, self.buffers.dtype)
         grown[:, :, :, :used] = self.buffers[:, : len(self.lengths), :, :used]
-        return InPlaceCache(self.memory, grown, self.lengths, self.places)
+        return InPlaceCache(self.memory, grown, self.lengths, self.places, self.common)
 
     def select(self, rows: IntArray) -> InPlaceCache:
         """Copies as few rows as it can, and of them only what is used."""
@@ -77,23 +79,40 @@ class InPlaceCache:
             return self
         beams = before // len(self.memory.mask)
         sources = self.places[rows]
-        self.places, copied = _fewest_copies(sources, beams)
+        places, copied = _fewest_copies(sources, beams)
+        common = self._common_of_heirs(sources, places)
         if len(copied):
-            self._copy(sources[copied], self.places[copied])
+            self._copy(sources[copied], places[copied])
+        self.common, self.places = common, places
         memory = self.memory.select(rows[::beams] // beams)
         if memory is self.memory and len(rows) == before:
             return self
-        return InPlaceCache(memory, self.buffers, self.lengths[: len(rows)], self.places)
+        return InPlaceCache(memory, self.buffers, self.lengths[: len(rows)], places, common)
 
     def _copy(self, sources: IntArray, targets: IntArray) -> None:
+        beams = self.common.shape[1]
         lengths = self.lengths[sources]
-        used = int(lengths.max())
         if np.isin(sources, targets).any():
+            used = int(lengths.max())
             self.buffers[:, targets, :, :used] = self.buffers[:, sources, :, :used]
         else:  # row by row, without a copy between
-            for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-                self.buffers[:, target, :, :used] = self.buffers[:, source, :, :used]
+            relatives = sources // beams == targets // beams
+            begins = np.where(relatives, self.common[sources, targets % beams], 0)
+            for source, target, begin, end in zip(*(a.tolist() for a in (sources, targets, begins, lengths)), strict=True):
+                self.buffers[:, target, :, begin:end] = self.buffers[:, source, :, begin:end]
         self.lengths[targets] = lengths
+
+    def _common_of_heirs(self, sources: IntArray, places: IntArray) -> npt.NDArray[np.int32]:
+        """sources, places [R']: which place each new row continues, and where it lies. Returns the new `common`.
+
+        Two heirs of one place share all of it, others what those share that they continue.
+        """
+        beams = self.common.shape[1]
+        one, other = sources.reshape(-1, beams, 1), sources.reshape(-1, 1, beams)
+        shared = np.where(one == other, self.lengths[one], self.common[one, other % beams])
+        heirs = np.empty((len(places), beams), np.int32)
+        heirs[places.reshape(-1, beams, 1), places.reshape(-1, 1, beams) % beams] = shared
+        return heirs
 
 
 def _fewest_copies(sources: IntArray, beams: int) -> tuple[IntArray, IntArray]:

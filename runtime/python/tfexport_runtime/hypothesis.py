@@ -92,14 +92,14 @@ class SentenceSearch:
         parents: list[int] = []
         nodes: list[Node] = []
         for rank, (beam, token, log_prob, total) in enumerate(zip(beams, ids, log_probs, totals, strict=True)):
-            if total == -math.inf:
-                break
+            if total == -math.inf or len(nodes) == self._options.beam_size:
+                break  # behind K beams that live on, none is good enough to finish
             parent = self._live[beam]
             node = Node(parent, token, log_prob, total, parent.length + 1)
             if token == self._target.eos_id:
                 if rank < self._options.beam_size:
                     self._finish(node)
-            elif len(nodes) < self._options.beam_size:
+            else:
                 parents.append(beam)
                 nodes.append(node)
         self._live = nodes
