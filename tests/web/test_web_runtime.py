@@ -121,6 +121,7 @@ def test_types_of_package_page_and_react_native_screen_fit() -> None:
     [
         "tokenizer.test.mjs",
         "search.test.mjs",
+        "cache.test.mjs",
         "bundle.test.mjs",
         "attention.test.mjs",
         "encoder_states.test.mjs",

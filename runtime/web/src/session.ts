@@ -1,12 +1,12 @@
 /** The bundle's graphs as a step model, over any engine. See SPEC.md, "Graphs". */
 
 import type { Bundle } from "./bundle.js";
-import { Cache, type Memory } from "./cache.js";
+import { GrowingCache, InPlaceCache, Memory } from "./cache.js";
 import { FixedModel } from "./fixed_model.js";
 import { GraphPair } from "./graph_pair.js";
 import { cacheHead, type GraphInfo } from "./manifest.js";
 import type { Candidates, StepCache, StepModel } from "./step_model.js";
-import type { Tensor, TensorMemory } from "./tensors.js";
+import type { Tensor, TensorData, TensorMemory } from "./tensors.js";
 
 // Tokens that the in-place form has room for at first. It doubles where a step writes in place; an engine that copies
 // all of it in and out of every step gets this much more each time, close to what is used.
@@ -65,6 +65,8 @@ export async function openModel(bundle: Bundle, backend: Backend): Promise<Bundl
   return new model(bundle, encoder, decoder, backend);
 }
 
+type Cache = InPlaceCache | GrowingCache;
+
 /** The forms whose tensors grow with what they hold. */
 class Model extends GraphPair implements StepModel<Cache> {
   private readonly cacheHead: readonly [number, number];
@@ -79,21 +81,23 @@ class Model extends GraphPair implements StepModel<Cache> {
   async start(sources: readonly (readonly number[])[], beamSize: number): Promise<Cache> {
     const memory = await this.encode(sources);
     const [heads, size] = this.cacheHead;
-    const capacity = this.inPlace ? Math.min(CAPACITY, this.shape.max_target_length) : 0;
-    const dims = [sources.length * beamSize, heads, capacity, size] as const;
-    return Cache.empty(this.backend.memory, memory, dims, this.shape.num_decoder_layers);
+    const { num_decoder_layers: layers, max_target_length: limit } = this.shape;
+    const rows = sources.length * beamSize;
+    if (!this.inPlace) return GrowingCache.empty(memory, [rows, heads, size], layers);
+    return InPlaceCache.empty(memory, [rows, heads, Math.min(CAPACITY, limit), size], layers);
   }
 
   async step(tokens: readonly number[], cache: Cache, bias: Float32Array, count: number): Promise<[Candidates, Cache]> {
     const wanted = ["candidate_scores", "candidate_ids"] as const;
     const [outputs, longer] = await this.run(wanted, tokens, cache, bias, count);
     const ids = Int32Array.from(this.taken(outputs["candidate_ids"]!) as BigInt64Array, Number);
-    return [{ log_probs: this.taken(outputs["candidate_scores"]!) as Float32Array, ids }, longer];
+    const scores = this.taken(outputs["candidate_scores"]!) as Float32Array;
+    return [{ log_probs: byRow(scores, longer.places), ids: byRow(ids, longer.places) }, longer];
   }
 
   async stepLogits(tokens: readonly number[], cache: Cache): Promise<[Float32Array, Cache]> {
     const [outputs, longer] = await this.run(["logits"], tokens, cache, this.noBias, 1);
-    return [this.taken(outputs["logits"]!) as Float32Array, longer];
+    return [byRow(this.taken(outputs["logits"]!) as Float32Array, longer.places), longer];
   }
 
   protected override sourceInputs(source: readonly number[]) {
@@ -107,7 +111,7 @@ class Model extends GraphPair implements StepModel<Cache> {
     const wanted = this.crossNames.map((name) => `present.${name}`);
     const inputs = { input_ids, attention_mask: mask };
     const outputs = await this.encoder.run(inputs, Object.fromEntries(wanted.map((name) => [name, null])));
-    return { cross: wanted.map((name) => outputs[name]!), mask };
+    return new Memory(this.backend.memory, wanted.map((name) => outputs[name]!), mask);
   }
 
   /** B sources, padded to the longest. */
@@ -123,6 +127,7 @@ class Model extends GraphPair implements StepModel<Cache> {
     return { input_ids: { type: "int64", data: ids, dims }, attention_mask: { type: "int32", data: real, dims } };
   }
 
+  /** One step; what it gives is by place. */
   private async run(
     wanted: readonly string[],
     tokens: readonly number[],
@@ -130,16 +135,20 @@ class Model extends GraphPair implements StepModel<Cache> {
     bias: Float32Array,
     count: number,
   ): Promise<[Readonly<Record<string, Tensor>>, Cache]> {
-    if (this.inPlace && cache.used === cache.capacity) this.widen(cache);
     const rows = tokens.length;
+    const ids = new BigInt64Array(rows);
+    for (const [row, place] of cache.places.entries()) ids[place] = BigInt(tokens[row]!);
     const inputs: Record<string, Tensor> = {
-      input_ids: { type: "int64", data: BigInt64Array.from(tokens, BigInt), dims: [rows, 1] },
+      input_ids: { type: "int64", data: ids, dims: [rows, 1] },
       past_lengths: { type: "int32", data: cache.lengths, dims: [rows] },
       encoder_attention_mask: cache.memory.mask,
       logit_bias: { type: "float32", data: bias, dims: [1, bias.length] },
       num_candidates: { type: "int64", data: BigInt64Array.of(BigInt(count)), dims: [1] },
     };
-    if (this.inPlace) inputs["total_length"] = { type: "int32", data: Int32Array.of(cache.used + 1), dims: [1] };
+    if (cache instanceof InPlaceCache) {
+      cache.makeRoom(this.backend.writesInPlace ? cache.capacity : CAPACITY, this.shape.max_target_length);
+      inputs["total_length"] = { type: "int32", data: Int32Array.of(cache.used + 1), dims: [1] };
+    }
     const outputs: Record<string, Tensor | null> = Object.fromEntries(wanted.map((name) => [name, null]));
     for (const [i, name] of this.crossNames.entries()) inputs[`past_key_values.${name}`] = cache.memory.cross[i]!;
     const writesInPlace = this.inPlace && this.backend.writesInPlace;
@@ -148,13 +157,20 @@ class Model extends GraphPair implements StepModel<Cache> {
       outputs[`present.${name}`] = writesInPlace ? cache.layers[i]! : null;
     }
     const [found, attention] = await this.decode(inputs, outputs);
-    this.attention = attention;
+    this.attention = attention && byRow(attention, cache.places);
     const layers = writesInPlace ? cache.layers : this.selfNames.map((name) => found[`present.${name}`]!);
-    return [found, cache.advance(layers)];
+    cache.advance(layers);
+    return [found, cache];
   }
+}
 
-  private widen(cache: Cache): void {
-    const more = this.backend.writesInPlace ? cache.capacity : CAPACITY;
-    cache.widen(Math.min(cache.capacity + more, this.shape.max_target_length));
+/** values[places], of R rows one behind the other. */
+function byRow<T extends TensorData>(values: T, places: readonly number[]): T {
+  if (places.every((place, row) => place === row)) return values;
+  const width = values.length / places.length;
+  const rows = values.slice() as Float32Array; // as all types: one array of numbers goes into another of its type
+  for (const [row, place] of places.entries()) {
+    rows.set(values.subarray(place * width, (place + 1) * width) as Float32Array, row * width);
   }
+  return rows as T;
 }
