@@ -57,6 +57,8 @@ class Workshop:
             return [sys.executable, "-m", "tfexport", "export", checkpoint, "-o", str(target), *flags]
         if kind == "ctranslate2":
             return self._convert("ctranslate2_model", checkpoint, str(target), form)
+        if kind == "slimt_model":
+            return self._convert(kind, str(self.given["slimt"]), str(target))
         return self._convert("optimum_model", checkpoint, str(target))
 
     def _convert(self, module: str, *arguments: str) -> Sequence[str]:

@@ -195,9 +195,11 @@ def _small_table(found: Sequence[SmallEnd]) -> Table:
     rows = []
     for end in found:
         speeds = [f"{speed:.1f} ({1e3 / speed:.2f})" for speed in (end.theirs, end.ours)]
-        spread, target = f"{end.lowest:.2f}-{end.highest:.2f}", f"{end.must:g} / {end.goal:g}"
-        rows.append([end.how, str(end.sentences), *speeds, f"{end.ratio:.2f}", spread, target])
-    header = ["one core", "sentences", "slimt sentences/s (ms)", "tfexport int8", "ratio", "spread", "must / goal"]
+        spread = f"{end.lowest:.2f}-{end.highest:.2f}"
+        target = "" if end.must is None else f"{end.must:g} / {end.goal:g}"
+        rows.append([end.how, end.peer, str(end.sentences), *speeds, f"{end.ratio:.2f}", spread, target])
+    peer = ["peer", "sentences", "its sentences/s (ms)", "tfexport int8"]
+    header = ["one core", *peer, "ratio", "spread", "must / goal"]
     return "Small end: 6 + 2 layers, d_model 256, FFN 1536, 32,000 tokens", header, rows
 
 

@@ -66,9 +66,16 @@ ENTRIES = (
 SLIMT = Entry(
     "slimt int8", "slimt_model", "slimt", "text in, text out; one worker, the model's lexical shortlist", is_exact=False
 )
+SLIMT_WHOLE = Entry(
+    "slimt int8, all words",
+    "slimt_model",
+    "slimt_model-whole",
+    "as slimt int8, with a shortlist that holds the whole vocabulary",
+    is_exact=False,
+)
 SMALL = Entry(
     "tfexport int8, small", "bundle", "bundle-int8", "text in, text out; no shortlist", is_peer=False, is_exact=False
 )
 CPP_COMMAND = Entry("tfexport int8, C++", "", "bundle-int8", "the command tfexport-cli", is_peer=False, is_exact=False)
-BY_NAME = {entry.name: entry for entry in (*ENTRIES, SLIMT, SMALL, CPP_COMMAND)}
+BY_NAME = {entry.name: entry for entry in (*ENTRIES, SLIMT, SLIMT_WHOLE, SMALL, CPP_COMMAND)}
 OURS_EXACT = "tfexport fp32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from benchmarks.arena import Arena, Worker
 from benchmarks.bandwidth import weights_of_a_step
+from benchmarks.convert.slimt_model import with_whole_vocabulary
 from benchmarks.errors import BenchmarkError
 from benchmarks.places import ROOT
 from benchmarks.plan import TARGETS, Row, rows, trained_rows
@@ -75,6 +77,18 @@ def test_weights_of_a_step_are_those_of_the_decoder(tiny_checkpoint: Checkpoint)
         if weight.dim() == 2 and not name.endswith(("cross_attention.k_proj.weight", "cross_attention.v_proj.weight")):
             counted += weight.numel()
     assert weights_of_a_step(tiny_checkpoint.config) == counted
+
+
+def test_a_shortlist_of_slimt_is_widened_to_all_words() -> None:
+    lists = struct.pack("<4Q2I", 0, 1, 1, 2, 7, 8)  # offsets of three words, and two entries
+    widened = with_whole_vocabulary(struct.pack("<6Q", 9, 0, 1, 1, 4, 2) + lists)
+    magic, checksum, always, best, offsets, entries = struct.unpack_from("<6Q", widened)
+    assert (magic, always, best, offsets, entries) == (9, 3, 1, 4, 2)
+    assert widened[48:] == lists
+    total = 0  # as slimt reads it: every word of 64 bits behind the checksum, with wrapping sums
+    for word in (3, 1, 4, 2, 0, 1, 1, 2, 7 + (8 << 32)):
+        total ^= (word + 0x9E3779B9 + (total << 6) % 2**64 + total // 4) % 2**64
+    assert checksum == total
 
 
 def test_worker_translates_as_the_bundle_does_and_stands_still_between(tiny_bundle: Path) -> None:
