@@ -47,15 +47,17 @@ def test_an_error_is_one_line_with_the_place(built: Built, tiny_bundle: Path) ->
     assert done.stderr == b"tfexport-cli: input, line 2 is not UTF-8; convert it first\n"
 
 
-def test_a_provider_that_is_not_there_is_named(built: Built, tiny_bundle: Path) -> None:
+def test_a_provider_that_is_not_there_is_named(built: Built, tiny_bundle: Path, tiny_portable_bundle: Path) -> None:
     answers = []
-    for name in ("cuda", "tpu"):
-        command = [built.cli, tiny_bundle, "--provider", name]
+    for bundle, name in ((tiny_portable_bundle, "cuda"), (tiny_bundle, "tpu"), (tiny_bundle, "cuda")):
+        command = [built.cli, bundle, "--provider", name]
         done = subprocess.run(command, input=b"", capture_output=True, env=built.environment, check=False)
         answers.append((done.returncode, done.stderr.count(b"\n"), done.stderr))
     assert answers[0][:2] == (5, 1)
     assert answers[0][2].startswith(b"tfexport-cli: CUDAExecutionProvider is not available here")
     assert answers[1] == (2, 1, b"tfexport-cli: --provider must be one of cpu, cuda, not tpu\n")
+    assert answers[2][:2] == (5, 1)
+    assert b"for CUDA export it with --ops portable" in answers[2][2]
     assert built.run(str(tiny_bundle), "--provider", "cpu", "--threads", "1", text="x\n")
 
 

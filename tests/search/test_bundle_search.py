@@ -24,9 +24,10 @@ from tests.search.real_models import (
 )
 from tfexport.export import ExportOptions, export_bundle
 from tfexport_runtime.bundle import read_bundle
+from tfexport_runtime.cache import FIRST_CAPACITY
 from tfexport_runtime.options import TranslationOptions
 from tfexport_runtime.search import search
-from tfexport_runtime.session import FIRST_CAPACITY, GrowingModel, InPlaceModel, SessionOptions, open_model
+from tfexport_runtime.session import GrowingModel, InPlaceModel, SessionOptions, open_model
 from tfexport_runtime.translator import Translator
 
 ALWAYS = ("annotated", "portable")

@@ -131,6 +131,19 @@ def test_only_a_beam_with_two_heirs_is_copied(count: int, beams: int, data: st.D
     assert changed == sum(beams - len(set(family)) for family in parents)
 
 
+def test_what_a_place_shares_by_descent_is_not_copied_again() -> None:
+    cache = InPlaceCache.empty(new_memory(np.random.default_rng(0), 2), 4, LAYERS, HEADS, SIZE, 8)
+    cache.lengths[:], cache.buffers[:] = 3, np.arange(4)[None, :, None, None, None]
+    cache = cache.select(np.array([0, 0, 2, 3]))  # place 1 becomes as place 0 for three tokens
+    cache.lengths += 1
+    cache.buffers[:, 1, :, :3], cache.buffers[:, :, :, 3] = np.nan, np.array([7, 8, 9, 10])[:, None, None]
+    cache = cache.select(np.array([0, 0, 2, 2]))  # one heir of a relative, one of a stranger
+    assert np.isnan(cache.buffers[:, 1, :, :3]).all()
+    assert (cache.buffers[:, 1, :, 3] == 7).all()
+    assert (cache.buffers[:, 3, :, :3] == 2).all()
+    assert (cache.buffers[:, 3, :, 3] == 9).all()
+
+
 def test_a_buffer_doubles_and_keeps_to_the_limit() -> None:
     cache = InPlaceCache.empty(new_memory(np.random.default_rng(0), 1), 2, LAYERS, HEADS, SIZE, 3)
     assert cache.with_room(LIMIT) is cache

@@ -57,7 +57,9 @@ def translate(
     parallel: Annotated[
         int, typer.Option(min=1, help="Batches at the same time: as many as there are cores is fastest for long texts.")
     ] = 1,
-    provider: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it runs.")] = "cpu",
+    provider: Annotated[
+        Literal["cpu", "cuda"], typer.Option(help="Where it runs; cuda was not run on a GPU yet.")
+    ] = "cpu",
     engine: Annotated[
         Literal["openvino"] | None, typer.Option(help="Run a bundle of --ops portable there, not in ONNX Runtime.")
     ] = None,

@@ -28,6 +28,10 @@ namespace {
 constexpr const char* kNoCuda =
     "CUDAExecutionProvider is not available here: it needs an NVIDIA GPU and an ONNX Runtime built for it; or choose "
     "the provider cpu";
+// The engine copies an input to a GPU when it is bound: what is changed in place afterwards would not be seen.
+constexpr const char* kNotInPlace =
+    "this bundle writes its cache in place, which the C++ runtime does on the processor only; for CUDA export it with "
+    "--ops portable, or use the Python runtime";
 constexpr std::uint64_t kAlignment = 64;  // of tensors in weights.bin, as the exporter lays them
 
 /// The engine's entry points in the version of the headers. Throws UnavailableError where the library is older.
@@ -294,6 +298,7 @@ private:
     static Graphs open_graphs(const Bundle& bundle, const SessionOptions& options) {
         const Manifest& m = bundle.manifest();
         const std::int64_t layers = m.model.num_decoder_layers;
+        if (options.provider == Provider::cuda && m.cache == CacheForm::in_place) throw UnavailableError(kNotInPlace);
         const FixedShape fixed = m.cache == CacheForm::fixed ? fixed_shape(m) : FixedShape{};
         std::vector<Bytes> held;
         environment();

@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("bundle", help="folder or zip of a bundle")
     parser.add_argument("--threads", type=int, help="of ONNX Runtime; all cores of this process if not given")
     parser.add_argument("--parallel", type=int, default=1, help="batches at the same time")
-    parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu", help="cuda was not run on a GPU yet")
     parser.add_argument("--scores", action="store_true", help="print the score and a TAB before each text")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each line")
     parser.add_argument("--debug", action="store_true", help="show where an error came from")

@@ -15,6 +15,8 @@ from tfexport_runtime.step_model import IntArray
 
 Array = npt.NDArray[Any]
 
+FIRST_CAPACITY = 32  # tokens that a new in-place cache holds before it is doubled
+
 
 @dataclass
 class Memory:
@@ -25,7 +27,7 @@ class Memory:
 
     def select(self, sentences: IntArray) -> Memory:
         """Only these sentences, in this order. The arrays are moved within, and cut."""
-        if _in_order(sentences, len(self.mask)):
+        if in_order(sentences, len(self.mask)):
             return self
         return Memory([_moved(a, sentences) for a in self.cross], _moved(self.mask, sentences))
 
@@ -42,14 +44,14 @@ class InPlaceCache:
     buffers: Array  # [2L, R or more, H, C, D]; keys and values by turns
     lengths: npt.NDArray[np.int32]  # [R] used length, by place
     places: IntArray  # [R] where each row lies in the buffers: among the K places of its sentence
-    common: npt.NDArray[np.int32]  # [R, K] first tokens that a place shares with each other of its sentence
+    common: list[list[int]]  # [R][K] how many first tokens a place shares with each other one of its sentence
     binding: Any = field(default=None, repr=False)  # what the session keeps while these arrays stay where they are
 
     @classmethod
     def empty(cls, memory: Memory, rows: int, layers: int, heads: int, head_size: int, capacity: int) -> InPlaceCache:
         dtype = memory.cross[0].dtype
         buffers = np.zeros((2 * layers, rows, heads, capacity, head_size), dtype)
-        common = np.zeros((rows, rows // max(1, len(memory.mask))), np.int32)
+        common = [[0] * (rows // len(memory.mask)) for _ in range(rows)]
         return cls(memory, buffers, np.zeros(rows, np.int32), np.arange(rows), common)
 
     @property
@@ -75,60 +77,67 @@ class InPlaceCache:
     def select(self, rows: IntArray) -> InPlaceCache:
         """Copies as few rows as it can, and of them only what is used."""
         before = len(self.lengths)
-        if _in_order(rows, before):
+        if in_order(rows, before):
             return self
         beams = before // len(self.memory.mask)
-        sources = self.places[rows]
+        sources = self.places[rows].tolist()
         places, copied = _fewest_copies(sources, beams)
-        common = self._common_of_heirs(sources, places)
-        if len(copied):
-            self._copy(sources[copied], places[copied])
-        self.common, self.places = common, places
+        common = self._common_of_heirs(sources, places, copied)
+        self._copy([sources[row] for row in copied], [places[row] for row in copied])
+        self.common, self.places = common, np.array(places)
         memory = self.memory.select(rows[::beams] // beams)
         if memory is self.memory and len(rows) == before:
             return self
-        return InPlaceCache(memory, self.buffers, self.lengths[: len(rows)], places, common)
+        return InPlaceCache(memory, self.buffers, self.lengths[: len(rows)], self.places, common)
 
-    def _copy(self, sources: IntArray, targets: IntArray) -> None:
-        beams = self.common.shape[1]
-        lengths = self.lengths[sources]
-        if np.isin(sources, targets).any():
-            used = int(lengths.max())
-            self.buffers[:, targets, :, :used] = self.buffers[:, sources, :, :used]
-        else:  # row by row, without a copy between
-            relatives = sources // beams == targets // beams
-            begins = np.where(relatives, self.common[sources, targets % beams], 0)
-            for source, target, begin, end in zip(*(a.tolist() for a in (sources, targets, begins, lengths)), strict=True):
-                self.buffers[:, target, :, begin:end] = self.buffers[:, source, :, begin:end]
-        self.lengths[targets] = lengths
+    def _copy(self, sources: list[int], targets: list[int]) -> None:
+        if not set(sources).isdisjoint(targets):  # through a copy between
+            self.buffers[:, targets], self.lengths[targets] = self.buffers[:, sources], self.lengths[sources]
+            return
+        for source, target in zip(sources, targets, strict=True):
+            begin, end = self._common_of(source, target), self.lengths[source]
+            self.buffers[:, target, :, begin:end] = self.buffers[:, source, :, begin:end]
+            self.lengths[target] = end
 
-    def _common_of_heirs(self, sources: IntArray, places: IntArray) -> npt.NDArray[np.int32]:
+    def _common_of(self, place: int, other: int) -> int:
+        """How many first tokens they share."""
+        beams = len(self.common[0])
+        return self.common[place][other % beams] if place // beams == other // beams else 0
+
+    def _common_of_heirs(self, sources: list[int], places: list[int], copied: list[int]) -> list[list[int]]:
         """sources, places [R']: which place each new row continues, and where it lies. Returns the new `common`.
 
         Two heirs of one place share all of it, others what those share that they continue.
         """
-        beams = self.common.shape[1]
-        one, other = sources.reshape(-1, beams, 1), sources.reshape(-1, 1, beams)
-        shared = np.where(one == other, self.lengths[one], self.common[one, other % beams])
-        heirs = np.empty((len(places), beams), np.int32)
-        heirs[places.reshape(-1, beams, 1), places.reshape(-1, 1, beams) % beams] = shared
-        return heirs
+        common, beams = self.common[: len(places)], len(self.common[0])
+        for first in {row - row % beams for row in copied}:
+            family = range(first, first + beams)
+            for row in family:
+                source, shared = sources[row], [0] * beams
+                for other in family:
+                    twins = sources[other] == source
+                    shared[places[other] % beams] = (
+                        int(self.lengths[source]) if twins else self._common_of(source, sources[other])
+                    )
+                common[places[row]] = shared
+        return common
 
 
-def _fewest_copies(sources: IntArray, beams: int) -> tuple[IntArray, IntArray]:
+def _fewest_copies(sources: list[int], beams: int) -> tuple[list[int], list[int]]:
     """sources [R']: the place that each new row continues. Returns the places of the new rows, and who must be copied.
 
     A row stays where it is if that is among the places of its sentence and no earlier row has it.
     """
-    count = len(sources)
-    stays = np.zeros(count, bool)
-    stays[np.unique(sources, return_index=True)[1]] = True
-    stays &= sources // beams == np.arange(count) // beams
-    free = np.ones(count, bool)
-    free[sources[stays]] = False
-    places = sources.copy()
-    places[~stays] = np.flatnonzero(free)  # both in order of sentences, as many in each
-    return places, np.flatnonzero(~stays)
+    taken, copied, places = set(), [], list(sources)
+    for row, place in enumerate(sources):
+        if place // beams == row // beams and place not in taken:
+            taken.add(place)
+        else:
+            copied.append(row)
+    free = (place for place in range(len(sources)) if place not in taken)  # in order of sentences, as `copied`
+    for row in copied:
+        places[row] = next(free)
+    return places, copied
 
 
 @dataclass
@@ -145,14 +154,14 @@ class GrowingCache:
         return cls(memory, [nothing] * (2 * layers), np.zeros(rows, np.int32))
 
     def select(self, rows: IntArray) -> GrowingCache:
-        if _in_order(rows, len(self.lengths)):
+        if in_order(rows, len(self.lengths)):
             return self
         beams = len(self.lengths) // len(self.memory.mask)
         memory = self.memory.select(rows[::beams] // beams)
         return GrowingCache(memory, [np.ascontiguousarray(a[rows]) for a in self.layers], self.lengths[rows])
 
 
-def _in_order(indices: IntArray, count: int) -> bool:
+def in_order(indices: IntArray, count: int) -> bool:
     """Whether they are 0, 1, ... count - 1, so that nothing moves."""
     return len(indices) == count and bool((indices == np.arange(count)).all())
 

@@ -6,7 +6,7 @@ Letters: B sentences, K beams, R = B*K rows, S source length, H heads, D head si
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -119,10 +119,11 @@ def padded(sources: Sequence[Sequence[int]], pad_id: int) -> tuple[IntArray, npt
     return ids, mask
 
 
-def cache_head(manifest: Manifest) -> tuple[int, int]:
-    """Heads and head size of the self-attention cache: the graph may pad the model's head size."""
+def cache_head(manifest: Manifest, part: Literal["decoder", "encoder"] = "decoder") -> tuple[int, int]:
+    """Heads and head size of the self- or the cross-attention cache: the graph may pad the model's head size."""
+    name = f"past_key_values.0.{part}.key"
     for tensor in manifest.graphs["decoder"].inputs:
         match tensor:
-            case TensorInfo(name="past_key_values.0.decoder.key", shape=(*_, int(heads), _, int(size))):
+            case TensorInfo(name=found, shape=(*_, int(heads), _, int(size))) if found == name:
                 return heads, size
-    raise BundleError("decoder graph: no input past_key_values.0.decoder.key of shape [rows, heads, length, size]")
+    raise BundleError(f"decoder graph: no input {name} of shape [rows, heads, length, size]")

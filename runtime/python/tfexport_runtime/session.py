@@ -1,16 +1,20 @@
-"""The bundle's graphs in ONNX Runtime: the only module that knows it."""
+"""The bundle's graphs in ONNX Runtime: with device.py the only module that knows it."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfexport_runtime.bundle import Bundle
-from tfexport_runtime.cache import Array, InPlaceCache
+from tfexport_runtime.cache import FIRST_CAPACITY, Array, InPlaceCache
+from tfexport_runtime.device import PROVIDERS, DeviceName
+from tfexport_runtime.device_model import DeviceModel
 from tfexport_runtime.errors import BundleError, OptionError, UnavailableError
 from tfexport_runtime.fixed_model import FixedModel
 from tfexport_runtime.graph_pair import GraphPair, GrowingModel
@@ -24,8 +28,6 @@ if TYPE_CHECKING:
 
 FORMATS: tuple[GraphFormat, ...] = ("onnx", "ort", "single")  # what ONNX Runtime runs
 
-FIRST_CAPACITY = 32  # tokens that a new in-place cache holds before it is doubled
-
 
 @dataclass(frozen=True)
 class SessionOptions:
@@ -33,14 +35,14 @@ class SessionOptions:
 
     threads: int | None = None  # of one batch; None: one for each core that the process may use, shared by the batches
     parallel_batches: int = 1  # batches that are translated at the same time, over one copy of the weights
-    provider: Literal["cpu", "cuda"] = "cpu"
+    provider: DeviceName = "cpu"  # cuda: keys and values stay in its memory; not run on a GPU yet
     spinning: bool = True  # threads wait actively between operators: fastest, but keeps cores busy
     prepacking: bool = True  # False: weights stay as they lie in the file, mapped; loads at once, but runs slower
     large_pages: bool = True  # after a second, where Linux gives them on request: steps take 5-15 % less time
     profile: str | None = None  # where ONNX Runtime's profiles begin; a graph's is written when the translator is gone
 
 
-def open_model(bundle: Bundle, options: SessionOptions) -> InPlaceModel | GrowingModel | FixedModel | SearchGraph:
+def open_model(bundle: Bundle, options: SessionOptions) -> BundleModel:
     """Raises OptionError, BundleError for graphs that do not load, UnavailableError for what is missing here."""
     if options.parallel_batches < 1 or (options.threads is not None and options.threads < 1):
         raise OptionError("threads and parallel_batches must be at least 1")
@@ -49,14 +51,14 @@ def open_model(bundle: Bundle, options: SessionOptions) -> InPlaceModel | Growin
         raise BundleError(
             f"{bundle.origin}: of format {manifest.graph_format}, which another engine runs: see the README.md in it"
         )
-    before = private_memory() if options.large_pages else None
+    before = private_memory() if options.large_pages and options.provider == "cpu" else None
     model = _open_graphs(bundle, options)
     if before is not None:
         use_large_pages_soon(before)
     return model
 
 
-def _open_graphs(bundle: Bundle, options: SessionOptions) -> InPlaceModel | GrowingModel | FixedModel | SearchGraph:
+def _open_graphs(bundle: Bundle, options: SessionOptions) -> BundleModel:
     manifest = bundle.manifest
     if manifest.graph_format == "single":
         names = [tensor.name for tensor in manifest.graphs["search"].outputs]
@@ -65,6 +67,8 @@ def _open_graphs(bundle: Bundle, options: SessionOptions) -> InPlaceModel | Grow
     decoder, encoder = (_session(bundle, graph, options) for graph in ("decoder", "encoder"))
     if manifest.cache.form == "fixed":
         return FixedModel(manifest, encoder, decoder)
+    if options.provider != "cpu":
+        return DeviceModel(manifest, encoder, decoder, options.provider)
     model = InPlaceModel if manifest.cache.form == "in_place" else GrowingModel
     return model(manifest, encoder, decoder)
 
@@ -199,15 +203,18 @@ def _session(bundle: Bundle, graph: str, options: SessionOptions) -> onnxruntime
     settings.add_session_config_entry("optimization.disable_specified_optimizers", "SkipLayerNormFusion")
     if options.profile is not None:
         settings.enable_profiling, settings.profile_file_prefix = True, f"{options.profile}-{graph}"
-    provider = _PROVIDERS.get(options.provider)
+    provider = PROVIDERS.get(options.provider)
     if provider is None:
-        raise OptionError(f"provider must be one of {', '.join(_PROVIDERS)}, not {options.provider!r}")
+        raise OptionError(f"provider must be one of {', '.join(PROVIDERS)}, not {options.provider!r}")
     unavailable = UnavailableError(
         f'{provider} is not available here: it needs an NVIDIA GPU and pip install "tfexport[gpu]" '
         "in place of [cpu]; or choose --provider cpu"
     )
     if provider not in onnxruntime.get_available_providers():
         raise unavailable
+    if options.provider == "cuda":
+        with redirect_stdout(sys.stderr):  # it prints what it does not find
+            onnxruntime.preload_dlls()  # CUDA as pip installs it lies where no loader looks
     path = bundle.path(bundle.manifest.graphs[graph].file)
     try:
         session = onnxruntime.InferenceSession(str(path), settings, providers=[provider])
@@ -223,4 +230,4 @@ def _session(bundle: Bundle, graph: str, options: SessionOptions) -> onnxruntime
     return session
 
 
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+BundleModel = InPlaceModel | GrowingModel | DeviceModel | FixedModel | SearchGraph
