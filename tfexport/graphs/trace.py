@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import logging
 import warnings
@@ -103,7 +104,7 @@ def trace_module(
     module: nn.Module, arguments: tuple[Any, ...], shapes: dict[str, Any] | None, signature: GraphSignature, opset: int
 ) -> ir.Model:
     """The forward pass of a module. arguments: examples, `shapes` their axes that vary, by the names of parameters."""
-    with _eval_mode(module), torch.no_grad(), _quiet():
+    with _eval_mode(module), torch.no_grad(), _quiet(), _without_collector():
         program = torch.onnx.export(
             module,
             arguments,
@@ -181,3 +182,15 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.getLogger("torch.onnx").setLevel(level)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Tracing makes objects that live until its end; to look for cycles among them again and again takes a sixth."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
