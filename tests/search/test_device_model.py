@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search.cases import examples
+from tests.search.plain_cache import HEADS, LAYERS, LIMIT, SIZE, SOURCE, STEPS, Expected, new_memory, next_rows, start
 from tests.search.real_models import WAYS, ragged_requests
-from tests.search.test_cache import HEADS, LAYERS, LIMIT, SIZE, SOURCE, STEPS, Expected, new_memory, next_rows, start
 from tfexport.passes.attention_output import AttentionChoice, attention_output, attention_signatures
 from tfexport_runtime.bundle import Bundle, read_bundle
 from tfexport_runtime.cache import FIRST_CAPACITY
-from tfexport_runtime.device import PROVIDERS, Block, Device, cache_device
+from tfexport_runtime.device import Block, Device, cache_device
 from tfexport_runtime.device_model import DeviceCache, DeviceMemory, DeviceModel
 from tfexport_runtime.errors import UnavailableError
 from tfexport_runtime.further_outputs import with_attention
@@ -30,6 +30,7 @@ from tfexport_runtime.gather_graph import gather_graph
 from tfexport_runtime.graph_pair import GrowingModel
 from tfexport_runtime.manifest import TensorInfo
 from tfexport_runtime.options import TranslationOptions
+from tfexport_runtime.providers import PROVIDERS
 from tfexport_runtime.search import search
 from tfexport_runtime.session import InPlaceModel, SessionOptions, open_model
 from tfexport_runtime.step_model import Target

@@ -215,15 +215,17 @@ private:
             if (stays) taken[places[row]] = true;
             if (!stays) copied.push_back(row);
         }
-        const std::vector<std::size_t> sources = places;
-        std::size_t free = 0;  // a sentence has as many free places as rows to copy, and both are in its order
-        for (const std::size_t row : copied) {
-            while (taken[free]) ++free;
-            places[row] = free++;
+        if (!copied.empty()) {  // else what lies in the places is what it was
+            const std::vector<std::size_t> sources = places;
+            std::size_t free = 0;  // a sentence has as many free places as rows to copy, and both are in its order
+            for (const std::size_t row : copied) {
+                while (taken[free]) ++free;
+                places[row] = free++;
+            }
+            std::vector<std::int32_t> common = common_of_heirs(sources, places);
+            for (const std::size_t row : copied) copy_row(sources[row], places[row]);
+            common_ = std::move(common);
         }
-        std::vector<std::int32_t> common = common_of_heirs(sources, places);
-        for (const std::size_t row : copied) copy_row(sources[row], places[row]);
-        common_ = std::move(common);
         places_ = std::move(places);
     }
 

@@ -58,6 +58,10 @@ class InPlaceCache:
     def capacity(self) -> int:
         return int(self.buffers.shape[3])
 
+    @property
+    def beams(self) -> int:
+        return len(self.common[0])
+
     def layer(self, index: int) -> Array:
         """Keys or values of the live rows by place, [R, H, C, D], in one piece of memory."""
         view: Array = self.buffers[index, : len(self.lengths)]
@@ -79,13 +83,12 @@ class InPlaceCache:
         before = len(self.lengths)
         if in_order(rows, before):
             return self
-        beams = before // len(self.memory.mask)
         sources = self.places[rows].tolist()
-        places, copied = _fewest_copies(sources, beams)
+        places, copied = _fewest_copies(sources, self.beams)
         common = self._common_of_heirs(sources, places, copied)
         self._copy([sources[row] for row in copied], [places[row] for row in copied])
         self.common, self.places = common, np.array(places)
-        memory = self.memory.select(rows[::beams] // beams)
+        memory = self.memory.select(rows[:: self.beams] // self.beams)
         if memory is self.memory and len(rows) == before:
             return self
         return InPlaceCache(memory, self.buffers, self.lengths[: len(rows)], self.places, common)
@@ -101,7 +104,7 @@ class InPlaceCache:
 
     def _common_of(self, place: int, other: int) -> int:
         """How many first tokens they share."""
-        beams = len(self.common[0])
+        beams = self.beams
         return self.common[place][other % beams] if place // beams == other // beams else 0
 
     def _common_of_heirs(self, sources: list[int], places: list[int], copied: list[int]) -> list[list[int]]:
@@ -109,7 +112,7 @@ class InPlaceCache:
 
         Two heirs of one place share all of it, others what those share that they continue.
         """
-        common, beams = self.common[: len(places)], len(self.common[0])
+        common, beams = self.common[: len(places)], self.beams
         for first in {row - row % beams for row in copied}:
             family = range(first, first + beams)
             for row in family:

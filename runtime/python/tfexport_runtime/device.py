@@ -8,17 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from tfexport_runtime.errors import UnavailableError
 from tfexport_runtime.gather_graph import gather_graph
 from tfexport_runtime.graph_pair import Graph
+from tfexport_runtime.providers import PROVIDERS, DeviceName
 from tfexport_runtime.step_model import IntArray
-
-DeviceName = Literal["cpu", "cuda"]
-PROVIDERS: dict[DeviceName, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 Shape = tuple[int, int, int, int, int]  # [2L, N, H, T, D]
 

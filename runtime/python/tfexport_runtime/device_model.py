@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tfexport_runtime.cache import FIRST_CAPACITY, Array, in_order
-from tfexport_runtime.device import Block, Device, DeviceGraph, DeviceName, Shape, cache_device
+from tfexport_runtime.device import Block, Device, DeviceGraph, Shape, cache_device
 from tfexport_runtime.graph_pair import GraphPair, cache_head, padded
 from tfexport_runtime.manifest import Manifest
+from tfexport_runtime.providers import DeviceName
 from tfexport_runtime.step_model import Candidates, FloatArray, IntArray
 
 

@@ -7,24 +7,25 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.cache import FIRST_CAPACITY, Array, InPlaceCache
-from tfexport_runtime.device import PROVIDERS, DeviceName
-from tfexport_runtime.device_model import DeviceModel
 from tfexport_runtime.errors import BundleError, OptionError, UnavailableError
 from tfexport_runtime.fixed_model import FixedModel
 from tfexport_runtime.graph_pair import GraphPair, GrowingModel
 from tfexport_runtime.manifest import GraphFormat, Manifest
 from tfexport_runtime.pages import drop_pages_of, private_memory, use_large_pages_soon
+from tfexport_runtime.providers import PROVIDERS, DeviceName
 from tfexport_runtime.search_graph import SearchGraph
 from tfexport_runtime.step_model import Candidates, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import onnxruntime
+
+    from tfexport_runtime.device_model import DeviceModel
 
 FORMATS: tuple[GraphFormat, ...] = ("onnx", "ort", "single")  # what ONNX Runtime runs
 
@@ -68,6 +69,8 @@ def _open_graphs(bundle: Bundle, options: SessionOptions) -> BundleModel:
     if manifest.cache.form == "fixed":
         return FixedModel(manifest, encoder, decoder)
     if options.provider != "cpu":
+        from tfexport_runtime.device_model import DeviceModel  # here, for a start without it on processors
+
         return DeviceModel(manifest, encoder, decoder, options.provider)
     model = InPlaceModel if manifest.cache.form == "in_place" else GrowingModel
     return model(manifest, encoder, decoder)
@@ -230,4 +233,4 @@ def _session(bundle: Bundle, graph: str, options: SessionOptions) -> onnxruntime
     return session
 
 
-BundleModel = InPlaceModel | GrowingModel | DeviceModel | FixedModel | SearchGraph
+BundleModel: TypeAlias = "InPlaceModel | GrowingModel | DeviceModel | FixedModel | SearchGraph"
