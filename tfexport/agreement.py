@@ -14,10 +14,11 @@ import numpy as np
 
 from tfexport.graphs.float_graphs import optimise, trace_graphs
 from tfexport.layer_noise import FloatWeights, LayerNoise, float_weights, measure_layers
+from tfexport.samples import encoder_ids
 from tfexport_runtime.bundle import Bundle
 from tfexport_runtime.session import InPlaceModel
 from tfexport_runtime.step_model import IntArray, StepModel
-from tfexport_runtime.translation import Translation, Vocabularies
+from tfexport_runtime.translation import Translation
 from tfexport_runtime.translator import bundle_vocabularies
 from tfexport_train.decoding import TorchStepModel
 from tfexport_train.model import EncoderDecoder
@@ -63,7 +64,7 @@ def forced_pairs(bundle: Bundle, texts: Sequence[str], translations: Sequence[Tr
     return [
         (source, (*before, *translation.best.ids)[: manifest.model.max_target_length])
         for text, translation in zip(texts, translations, strict=True)
-        if (source := _source_ids(text, vocabularies))
+        if (source := encoder_ids(text, vocabularies))
     ]
 
 
@@ -89,13 +90,6 @@ def measure_agreement(
         weights = float_weights({name: optimise(graph) for name, graph in graphs.items()})
     layers = measure_layers(bundle, exported, weights, sources[:probed], targets[:probed])
     return Agreement(tuple(searches), share, compared, layers)
-
-
-def _source_ids(text: str, vocabularies: Vocabularies) -> Ids:
-    """As the encoder reads it, cut to what it takes; empty for a text without tokens."""
-    ids = vocabularies.source.encode(text)
-    room = vocabularies.max_source_length - len(vocabularies.before) - len(vocabularies.after)
-    return (*vocabularies.before, *ids[:room], *vocabularies.after) if ids else ()
 
 
 def compare_search(search: str, ours: Sequence[Translation], theirs: Sequence[Translation]) -> SearchAgreement:

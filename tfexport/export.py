@@ -43,6 +43,7 @@ class ExportOptions:
     precision: Precision | Literal["auto"] = "fp32"  # auto: the best measured for the target
     keep_float: tuple[str, ...] = ()  # patterns of weight names that a reduced precision leaves alone
     full_range: bool = False  # int8 weights to 127 instead of 63: only for processors whose 8-bit sums cannot overflow
+    calibration: Sequence[str] | None = None  # int8: texts like those to come, for fixed steps of activations
     reproducible: bool = False  # int8: sums of floats in float64, so that every processor gives the same tokens
     attention: bool = False  # the decoder also gives the weights of its cross-attention
     attention_layers: tuple[int, ...] = ()  # whose, counted from 0; none: the last layer
@@ -93,6 +94,8 @@ def export_bundle(
     check_operators(choice, options.target, options.operators)
     if options.reproducible:
         _check_reproducible(choice, options)
+    if options.calibration is not None:
+        _check_calibration(choice, options)
     with published_when_complete(target, options.zip, options.force) as folder:
         work = Work(checkpoint, checkpoint.view_model(), options, choice, folder, progress)
         written = format_of(options.format).write(work)
@@ -116,6 +119,16 @@ def _check_reproducible(choice: PrecisionChoice, options: ExportOptions) -> None
         raise ExportError("--reproducible has no products in float: leave out --keep-float")
     if options.format not in ("onnx", "ort"):
         raise ExportError(f"--reproducible is of the formats onnx and ort, not of {options.format}: leave it out")
+
+
+def _check_calibration(choice: PrecisionChoice, options: ExportOptions) -> None:
+    """Raises ExportError where nothing is rounded, or where the format does not have it."""
+    if choice.precision != "int8":
+        raise ExportError(f"--calibrate is of int8, not of {choice.precision}: leave it out")
+    if options.format not in ("onnx", "ort"):
+        raise ExportError(f"--calibrate is of the formats onnx and ort, not of {options.format}: leave it out")
+    if not any(text.strip() for text in options.calibration or ()):
+        raise ExportError("the text to calibrate with is empty; give some hundred lines like those to come")
 
 
 def _with_fixed_shape(options: ExportOptions) -> ExportOptions:

@@ -133,6 +133,8 @@ class _Probe:
             weight = self.weights[product.weight]
             x, y = (values[v.name].reshape(len(alive), -1)[alive] for v in (product.x, product.y))
             exact = x @ weight
+            if product.bias is not None:
+                y = y - product.bias.numpy()
             self.signal[product.weight] = self.signal.get(product.weight, 0.0) + _energy(exact)
             self.noise[product.weight] = self.noise.get(product.weight, 0.0) + _energy(y - exact)
 

@@ -1,10 +1,11 @@
-"""Inputs to check a bundle with when nobody gave any: made from the vocabulary, always the same."""
+"""Inputs to run a model on: of a text, or, when nobody gave any, made from the vocabulary, always the same."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tfexport_runtime.bundle import Bundle
+from tfexport_runtime.translation import Vocabularies
 from tfexport_train.config import EncoderDecoderConfig
 
 
@@ -26,6 +27,13 @@ def sample_texts(bundle: Bundle, seed: int, count: int = 12, longest: int = 30) 
     texts = [tokenizer.decode(generator.choice(ordinary, length).tolist()) for length in lengths]
     texts[count // 2] = ""
     return [" ".join(text.split()) for text in texts]
+
+
+def encoder_ids(text: str, vocabularies: Vocabularies) -> tuple[int, ...]:
+    """As the encoder reads it, cut to what it takes; empty for a text without tokens."""
+    ids = vocabularies.source.encode(text)
+    room = vocabularies.max_source_length - len(vocabularies.before) - len(vocabularies.after)
+    return (*vocabularies.before, *ids[:room], *vocabularies.after) if ids else ()
 
 
 def _ordinary_ids(size: int, special: set[int]) -> list[int]:

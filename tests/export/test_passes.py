@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
@@ -106,6 +107,19 @@ def test_the_best_of_blocks_are_the_best_of_the_row_even_among_equals(width: int
     order = np.argsort(x, axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(wanted[1], order)
     assert block_top_k(model)[1] is False
+
+
+@pytest.mark.parametrize("width", [1024, 1031])
+def test_every_value_of_the_search_in_blocks_has_its_type(width: int) -> None:
+    model = graph(LARGEST.replace("WIDTH", str(width)))
+    first = next(iter(model.graph)).outputs[0]
+    first.shape, first.type = ir.Shape(["n", width]), ir.TensorType(ir.DataType.FLOAT)
+    made, _ = block_top_k(model)
+    inferred = onnx.shape_inference.infer_shapes(ir.to_proto(made), strict_mode=True, data_prop=True)
+    known = {value.name: value.type.tensor_type.elem_type for value in inferred.graph.value_info}
+    inside = [value for node in made.graph for value in node.outputs if not value.is_graph_output()]
+    assert {value.name: value.dtype for value in inside} == {value.name: known[value.name] for value in inside}
+    assert {value.dtype for value in inside} == {ir.DataType.FLOAT, ir.DataType.INT64}
 
 
 @pytest.mark.parametrize("change", ["axis = 0", "largest = 0"])

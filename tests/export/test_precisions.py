@@ -16,7 +16,7 @@ from tfexport.errors import ExportError, ParityError
 from tfexport.export import ExportOptions, export_bundle
 from tfexport.passes.merge_products import merge_products
 from tfexport.passes.quantise_blocks import pack_blocks, quantise_blocks
-from tfexport.passes.quantise_int8 import REDUCED_RANGE, quantise_columns, quantise_int8
+from tfexport.passes.quantise_int8 import REDUCED_RANGE, Int8Form, quantise_columns, quantise_int8
 from tfexport.passes.quantised_products import quantised_products
 from tfexport.passes.split_bias import split_bias
 from tfexport.weights import write_shared_weights
@@ -54,7 +54,7 @@ def model(table: npt.NDArray[np.float32] = TABLE) -> ir.Model:
 
 
 PASSES: dict[str, tuple[Pass, float]] = {  # and the largest relative error
-    "int8": (lambda m: quantise_int8(m, keep_nothing, largest=REDUCED_RANGE), 0.04),
+    "int8": (lambda m: quantise_int8(m, keep_nothing, Int8Form(largest=REDUCED_RANGE)), 0.04),
     "int8-weight": (lambda m: quantise_blocks(m, 8, keep_nothing), 0.02),
     "int4": (lambda m: quantise_blocks(m, 4, keep_nothing), 0.2),
 }
@@ -83,7 +83,7 @@ def test_a_row_does_not_depend_on_its_neighbours(precision: str) -> None:
 
 
 def test_weights_that_are_named_stay_in_float() -> None:
-    quantised, modified = quantise_int8(model(), lambda weight: weight.name == "table")
+    quantised, modified = quantise_int8(model(), lambda weight: weight.name == "table", Int8Form())
     assert modified
     assert [n.op_type for n in quantised.graph if n.op_type in ("Gemm", "Gather")] == ["Gather", "Gemm"]
     assert "table" in quantised.graph.initializers
@@ -159,13 +159,13 @@ def test_a_projection_with_a_bias_is_reduced_as_well() -> None:
     assert split_bias(parted)[1] is False
     for node in parted.graph:
         node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
-    quantised, _ = quantise_int8(parted, keep_nothing)
+    quantised, _ = quantise_int8(parted, keep_nothing, Int8Form())
     assert {n.op_type for n in quantised.graph}.isdisjoint({"MatMul", "Gemm"})
 
 
 def test_a_table_that_is_turned_when_loaded_gives_the_same_numbers_and_is_stored_once() -> None:
-    as_stored, _ = quantise_int8(model(), keep_nothing)
-    turned, _ = quantise_int8(model(), keep_nothing, turn_tables=True)
+    as_stored, _ = quantise_int8(model(), keep_nothing, Int8Form())
+    turned, _ = quantise_int8(model(), keep_nothing, Int8Form(turn_tables=True))
     np.testing.assert_array_equal(run(turned, ids=IDS)[0], run(as_stored, ids=IDS)[0])
     assert "QGemm" not in {n.op_type for n in turned.graph}
     tables = [n for n, v in turned.graph.initializers.items() if v.shape is not None and 70 in v.shape.numpy()]
@@ -174,7 +174,7 @@ def test_a_table_that_is_turned_when_loaded_gives_the_same_numbers_and_is_stored
 
 
 def test_a_row_of_zeros_stays_zero_in_8_bits() -> None:
-    quantised, _ = quantise_int8(model(np.vstack([np.zeros_like(TABLE[:1]), TABLE[1:]])), keep_nothing)
+    quantised, _ = quantise_int8(model(np.vstack([np.zeros_like(TABLE[:1]), TABLE[1:]])), keep_nothing, Int8Form())
     zeros, others = run(quantised, ids=np.array([0, 1]))[0]
     assert not zeros.any()
     assert others[1:].all()

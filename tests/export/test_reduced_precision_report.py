@@ -23,7 +23,7 @@ from tfexport.errors import ExportError
 from tfexport.export import ExportOptions, export_bundle
 from tfexport.kernel_check import FloatProduct, products_in_float
 from tfexport.passes.quantise_blocks import quantise_blocks
-from tfexport.passes.quantise_int8 import quantise_int8
+from tfexport.passes.quantise_int8 import Int8Form, quantise_int8
 from tfexport.passes.quantised_products import quantised_products
 from tfexport.precision import choose_precision
 from tfexport_runtime.translation import Hypothesis, Translation
@@ -114,7 +114,9 @@ def test_steps_of_first_difference_are_counted_over_sentences_that_differ() -> N
 @pytest.mark.parametrize("precision", ["int8", "int4"])
 def test_quantised_products_lead_back_to_the_float_weight_and_its_input(precision: str, tmp_path: Path) -> None:
     made = model()
-    quantised, _ = quantise_int8(made, keep_nothing) if precision == "int8" else quantise_blocks(made, 4, keep_nothing)
+    quantised, _ = (
+        quantise_int8(made, keep_nothing, Int8Form()) if precision == "int8" else quantise_blocks(made, 4, keep_nothing)
+    )
     products = list(quantised_products(quantised))
     assert [(p.weight, p.y.name) for p in products] == [("weight", "y"), ("table", "logits")]
     assert [p.x.name for p in products] == ["x", "y"]

@@ -19,7 +19,7 @@ from tfexport.formats.onnx_pair import rounded_once
 from tfexport.formats.read_graph import read_graph
 from tfexport.passes.attention_output import AttentionChoice, attention_output
 from tfexport.passes.double_sums import rough_operators
-from tfexport.passes.quantise_int8 import quantise_int8
+from tfexport.passes.quantise_int8 import Int8Form, quantise_int8
 from tfexport.passes.written_erf import written_erf
 from tfexport_runtime.bundle import Bundle
 from tfexport_train.checkpoint import Checkpoint
@@ -84,7 +84,7 @@ def test_the_outputs_stay_and_no_rough_operator_is_left(
                 np.testing.assert_allclose(found[row, :, : length + 1], wanted[row, :, : length + 1], atol=1e-5)
         else:
             np.testing.assert_allclose(found, wanted, atol=1e-5 * max(1.0, np.abs(wanted).max()))
-    in_integers, _ = quantise_int8(after, lambda weight: False)
+    in_integers, _ = quantise_int8(after, lambda weight: False, Int8Form())
     assert rough_operators(in_integers) == []
     assert rough_operators(optimised(in_integers, tmp_path)) == []
 
@@ -103,7 +103,7 @@ def test_attention_that_is_given_out_stays_float32(
 
 
 def test_a_graph_as_it_was_traced_has_rough_operators(bundle_of: Callable[[str, str], Bundle]) -> None:
-    in_integers, _ = quantise_int8(read_graph(bundle_of("gelu", "ort"), "decoder"), lambda weight: False)
+    in_integers, _ = quantise_int8(read_graph(bundle_of("gelu", "ort"), "decoder"), lambda weight: False, Int8Form())
     found = rough_operators(in_integers)
     assert {"GroupQueryAttention", "LayerNormalization", "FusedMatMul", "Softmax", "Erf"} <= set(found)
 

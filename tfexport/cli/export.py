@@ -38,6 +38,7 @@ def export(
     target: flag.Target = None,
     keep_float: flag.KeepFloat = None,
     full_range: flag.FullRange = False,
+    calibrate: flag.Calibrate = None,
     reproducible: flag.Reproducible = False,
     max_bleu_loss: flag.MaxBleuLoss = None,
     extra: flag.With = None,
@@ -66,6 +67,7 @@ def export(
         precision=precision,
         keep_float=tuple(keep_float or ()),
         full_range=full_range,
+        calibration=read_lines(calibrate) if calibrate else None,
         reproducible=reproducible,
         tolerance=tolerance,
         attention=Extra.ATTENTION in (extra or ()),
@@ -111,6 +113,7 @@ def _export_optimum(
         "--zip": options.zip,
         "--text": options.texts is not None,
         "--with": options.attention or options.encoder_state,
+        "--calibrate": options.calibration is not None,
         "--reproducible": options.reproducible,
         "--json": as_json,
     }

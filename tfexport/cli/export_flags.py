@@ -102,6 +102,14 @@ FullRange = Annotated[
         rich_help_panel=_PRECISION,
     ),
 ]
+Calibrate = Annotated[
+    Path | None,
+    typer.Option(
+        help="int8: source text like that to come, some hundred lines. Activations are then rounded in fixed steps: "
+        "a step takes 0.8 to 0.95 of the time.",
+        rich_help_panel=_PRECISION,
+    ),
+]
 Reproducible = Annotated[
     bool,
     typer.Option(

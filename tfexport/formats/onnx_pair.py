@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +10,7 @@ import onnx_ir as ir
 from tfexport.errors import ExportError
 from tfexport.formats.fixed_pair import check_fixed_shape, fixed_graphs
 from tfexport.formats.format import Work, Written, graph_info
+from tfexport.formats.reduced import reduced
 from tfexport.graphs.float_graphs import optimise, trace_graphs
 from tfexport.graphs.further_outputs import FurtherOutputs
 from tfexport.graphs.signature import (
@@ -21,20 +21,13 @@ from tfexport.graphs.signature import (
     fixed_encoder_signature,
 )
 from tfexport.layer_noise import FloatWeights, float_weights
-from tfexport.magnitudes import largest_magnitudes
 from tfexport.passes.attention_output import attention_output
 from tfexport.passes.block_top_k import block_top_k
 from tfexport.passes.double_sums import double_sums, rough_operators
 from tfexport.passes.encoder_state import encoder_state
-from tfexport.passes.half_precision import half_precision
-from tfexport.passes.products import WeightFilter
-from tfexport.passes.quantise_blocks import quantise_blocks
-from tfexport.passes.quantise_int8 import FULL_RANGE, REDUCED_RANGE, quantise_int8
 from tfexport.passes.split_bias import split_bias
 from tfexport.passes.written_attention import written_attention
 from tfexport.passes.written_erf import written_erf
-from tfexport.precision import PrecisionChoice
-from tfexport.samples import random_sources
 from tfexport.weights import write_shared_weights
 from tfexport_runtime.manifest import CacheInfo, Requirements
 from tfexport_train.config import EncoderDecoderConfig
@@ -45,7 +38,6 @@ if TYPE_CHECKING:
 OPSETS = range(18, 24)
 """What the tracer writes and ONNX Runtime from 1.23 reads."""
 
-PROBED = 8  # texts on which the largest numbers are looked for, for half precision
 _FILES = {"encoder": "encoder.onnx", "decoder": "decoder.onnx"}
 
 
@@ -61,7 +53,7 @@ def write(work: Work) -> Written:
     weights = float_weights(graphs) if is_compared else None
     if work.options.reproducible:
         graphs = {name: rounded_once(graph) for name, graph in graphs.items()}
-    graphs, remarks = _reduced(work, graphs)
+    graphs, remarks = reduced(work, graphs)
     if work.options.reproducible:
         _check_rounding(graphs)
     work.progress("write")
@@ -113,43 +105,6 @@ def _check_rounding(graphs: Mapping[str, ir.Model]) -> None:
                 f"{rough[0]} in the {name} would round otherwise on another processor; choose --opset 18, "
                 "or leave out --reproducible"
             )
-
-
-def _reduced(work: Work, graphs: Mapping[str, ir.Model]) -> tuple[dict[str, ir.Model], tuple[str, ...]]:
-    """The graphs in the precision that is asked for, but for weights that stay in float; and what is to be said."""
-
-    def keep_float(weight: ir.Value) -> bool:
-        return any(fnmatch.fnmatch(weight.name or "", pattern) for pattern in work.options.keep_float)
-
-    if work.choice.precision == "fp16":
-        return _halved(work, graphs, keep_float)
-    turn_tables = work.options.target == "web" and work.options.format == "onnx"  # ort would store both forms
-    return {name: quantise(graph, work.choice, keep_float, turn_tables) for name, graph in graphs.items()}, ()
-
-
-def quantise(graph: ir.Model, choice: PrecisionChoice, keep_float: WeightFilter, turn_tables: bool = False) -> ir.Model:
-    """The graph in fewer bits, where the choice is one of them."""
-    if choice.precision == "int8":
-        largest = FULL_RANGE if choice.full_range else REDUCED_RANGE
-        graph, _ = quantise_int8(graph, keep_float, largest, turn_tables)
-    elif choice.precision in ("int8-weight", "int4"):
-        graph, _ = quantise_blocks(graph, 4 if choice.precision == "int4" else 8, keep_float)
-    return graph
-
-
-def _halved(
-    work: Work, graphs: Mapping[str, ir.Model], keep_float: WeightFilter
-) -> tuple[dict[str, ir.Model], tuple[str, ...]]:
-    work.progress("look for numbers that half precision cannot hold")
-    config, texts = work.checkpoint.config, work.options.texts or ()
-    tokenizer = work.checkpoint.source.tokenizer(config.unk_id)
-    sources = [ids[: config.max_positions] for text in texts[:PROBED] if (ids := tokenizer.encode(text))]
-    largest = largest_magnitudes(graphs, config, sources or random_sources(config, PROBED, 20, seed=0))
-    halved, kept = {}, []
-    for name, graph in graphs.items():
-        halved[name], too_large = half_precision(graph, keep_float, largest[name])
-        kept += [weight for weight in too_large if weight not in kept]
-    return halved, (f"too large for half precision, kept in float32: {', '.join(kept)}",) if kept else ()
 
 
 def write_graphs(

@@ -47,19 +47,23 @@ def _replace(graph: ir.Graph, node: ir.Node, x: ir.Value, width: int) -> None:
         return add_initializer(graph, f"{node.name}.{name}", np.asarray(values))
 
     def op(op_type: str, inputs: Sequence[ir.Value | None], **attributes: Any) -> ir.Value:
-        return tape.op(op_type, inputs, attributes)
+        value = tape.op(op_type, inputs, attributes)
+        value.type = inputs[0].type if inputs[0] is not None else None
+        return value
 
-    def top(inputs: Sequence[ir.Value | None], **attributes: Any) -> Sequence[ir.Value]:
-        return tape.op_multi_out("TopK", inputs, attributes, num_outputs=2)
+    def top(values: ir.Value, count: ir.Value | None, **attributes: Any) -> Sequence[ir.Value]:
+        best, places = tape.op_multi_out("TopK", [values, count], attributes, num_outputs=2)
+        best.type, places.type = values.type, ir.TensorType(ir.DataType.INT64)
+        return best, places
 
     if missing := count * size - width:
         lowest = constant("lowest", np.float32(-np.inf))
         x = op("Pad", [x, constant("missing", [0, 0, 0, missing]), lowest])
     blocks = op("Reshape", [x, constant("blocks", [-1, count, size])])
     chosen = op("Min", [k, constant("count", [count])])
-    _, best = top([op("ReduceMax", [blocks, constant("axis", [2])], keepdims=0), chosen])
-    in_order = op("Unsqueeze", [top([best, chosen], largest=0)[0], constant("last", [2])])
-    scores, places = top([op("Flatten", [op("GatherND", [blocks, in_order], batch_dims=1)]), k])
+    _, best = top(op("ReduceMax", [blocks, constant("axis", [2])], keepdims=0), chosen)
+    in_order = op("Unsqueeze", [top(best, chosen, largest=0)[0], constant("last", [2])])
+    scores, places = top(op("Flatten", [op("GatherND", [blocks, in_order], batch_dims=1)]), k)
     ids = op("Add", [op("Mul", [in_order, constant("size", size)]), constant("ids", np.arange(size))])
     found = op("GatherElements", [op("Flatten", [ids]), places], axis=1)
     graph.insert_before(node, tape.nodes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from tfexport.passes.match import is_op, only_use
+from tfexport.passes.match import constant, is_op, only_use
 
 INTEGER_PRODUCTS = frozenset(
     {"MatMulIntegerToFloat", "QGemm", "MatMulNBits", "MatMulInteger", "DynamicQuantizeMatMul", "QLinearMatMul"}
@@ -24,7 +24,8 @@ class QuantisedProduct:
     node: ir.Node
     weight: str  # name of the float matrix that W was made from
     x: ir.Value  # in float
-    y: ir.Value  # in float, with the scale of x
+    y: ir.Value  # in float, with the scale of x, and with the bias where it is inside
+    bias: ir.TensorProtocol | None  # [N]
 
 
 def quantised_products(model: ir.Model) -> Iterator[QuantisedProduct]:
@@ -34,7 +35,7 @@ def quantised_products(model: ir.Model) -> Iterator[QuantisedProduct]:
         weight = next((w for value in node.inputs[1:] if (w := _integer_matrix(value)) is not None), None)
         x = _before_rounding(node.inputs[0])
         if weight is not None and x is not None:
-            yield QuantisedProduct(node, _float_name(weight), x, _scaled_back(node))
+            yield QuantisedProduct(node, _float_name(weight), x, _scaled_back(node), _bias_inside(node))
 
 
 def _integer_matrix(value: ir.Value | None) -> ir.Value | None:
@@ -55,18 +56,26 @@ def _float_name(weight: ir.Value) -> str:
 
 
 def _before_rounding(value: ir.Value | None) -> ir.Value | None:
-    """x of QuantizeLinear(Div(x, largest of the row)), or the value itself."""
+    """x of QuantizeLinear(Div(x, largest of the row)) or of QuantizeLinear(x), or the value itself."""
     if not is_op(value, "QuantizeLinear"):
         return value
     rounded = value.producer() if value is not None else None
     unit = rounded.inputs[0] if rounded is not None else None
     division = unit.producer() if unit is not None and is_op(unit, "Div") else None
-    return division.inputs[0] if division is not None else unit
+    return division.inputs[0] if division is not None and is_op(division.inputs[1], "ReduceMax") else unit
 
 
 def _scaled_back(node: ir.Node) -> ir.Value:
     """The output, times the scale of the row where that is a product of its own."""
     result = node.outputs[0]
     follower = only_use(result)
-    scaled = follower is not None and follower.op_type == "Mul" and is_op(node.inputs[0], "QuantizeLinear")
-    return follower.outputs[0] if scaled and follower is not None else result
+    if follower is None or follower.op_type != "Mul" or not is_op(node.inputs[0], "QuantizeLinear"):
+        return result
+    is_scale = any(is_op(value, "ReduceMax") for value in follower.inputs)
+    return follower.outputs[0] if is_scale else result
+
+
+def _bias_inside(node: ir.Node) -> ir.TensorProtocol | None:
+    """The seventh input of MatMulIntegerToFloat."""
+    has_bias = node.op_type == "MatMulIntegerToFloat" and len(node.inputs) == 7
+    return constant(node.inputs[6]) if has_bias else None
