@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--text", type=Path, help="English text, one sentence a line: for --checkpoint and the small end"
     )
+    parser.add_argument("--calibrate", type=Path, help="text for the activations of --checkpoint; random if not given")
     parser.add_argument("--sentences", type=int, default=200, help="how many of them; 200 if not given")
     parser.add_argument(
         "--bundle",
@@ -72,6 +73,7 @@ def _options(found: argparse.Namespace) -> RunOptions:
         turn_seconds=found.turn,
         trained=found.checkpoint,
         text=found.text,
+        calibration=found.calibrate,
         sentences=found.sentences,
         base=found.base,
         bundles={f"bundle-{precision}": Path(folder) for precision, folder in given.items()},

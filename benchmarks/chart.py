@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 COLOURS = {
     "tfexport fp32": "#0b4f8a",
     "tfexport int8": "#1f83d6",
+    "tfexport calibrated int8": "#1aa3a3",
     "tfexport int4": "#86c5ff",
     "CTranslate2 int8": "#d9822b",
     "CTranslate2 float32": "#9c5a14",

@@ -15,6 +15,8 @@ from benchmarks.arena import environment
 from benchmarks.errors import BenchmarkError
 from benchmarks.places import BASE_CONFIG, ROOT
 from benchmarks.roster import BY_NAME, OURS_EXACT
+from benchmarks.texts import random_texts
+from tfexport_runtime.tokenizer import Tokenizer
 
 EXPORT_SOURCES = ("tfexport", "train/tfexport_train", "runtime/python/tfexport_runtime")
 CONVERT_SOURCES = ("benchmarks/convert",)
@@ -28,6 +30,7 @@ class Workshop:
     folder: Path
     peers: Path  # the interpreter that has the peers
     given: Mapping[str, Path] = field(default_factory=dict)  # materials that the caller brought
+    calibration: Path | None = None  # text for activations in fixed steps
     note: Callable[[str], None] = lambda message: None
     reuse: bool = False  # take what is there, from whatever sources it was made
 
@@ -53,7 +56,10 @@ class Workshop:
         kind, _, form = key.partition("-")
         checkpoint = str(self.checkpoint)
         if kind == "bundle":
-            flags = ("--precision", form, "--force")
+            precision, _, is_calibrated = form.partition("-")
+            flags = ["--precision", precision, "--force"]
+            if is_calibrated:
+                flags += ["--calibrate", str(self.calibration)]
             return [sys.executable, "-m", "tfexport", "export", checkpoint, "-o", str(target), *flags]
         if kind == "ctranslate2":
             return self._convert("ctranslate2_model", checkpoint, str(target), form)
@@ -70,6 +76,13 @@ class Workshop:
         sources = EXPORT_SOURCES if key.startswith("bundle") else CONVERT_SOURCES
         files = (file for folder in sources for file in sorted((ROOT / folder).rglob("*.py")))
         return {"weights": _digest([self.checkpoint]), "sources": _digest(files)}
+
+
+def calibration_text(tokenizer: Tokenizer, path: Path) -> Path:
+    """Random texts, for models that were never trained; others than those that are timed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{text}\n" for text in random_texts(tokenizer, 64, 20, seed=1)), encoding="utf-8")
+    return path
 
 
 def untrained_base(folder: Path) -> Path:

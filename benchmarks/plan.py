@@ -9,7 +9,7 @@ from itertools import product
 FORCED_TOKENS = 64
 SHORT, LONG = 20, 200  # source tokens, `eos` counted
 
-OURS = ("tfexport fp32", "tfexport int8", "tfexport int4")
+OURS = ("tfexport fp32", "tfexport int8", "tfexport calibrated int8", "tfexport int4")
 CTRANSLATE2 = ("CTranslate2 int8", "CTranslate2 float32")
 FLOAT_PEERS = ("Optimum fp32", "transformers fp32", "PyTorch, cached")
 RECOMPUTING = "PyTorch, recomputing"
@@ -52,9 +52,17 @@ def _targets(peer: str, ours: str, threads: int, *wanted: tuple[float, float]) -
     return [Target(peer, ours, threads, label, *pair) for label, pair in zip(labels, wanted, strict=False)]
 
 
+_CTRANSLATE2_INT8 = {
+    2: ((1.5, 2.5), (1.3, 2), (1.1, 1.6), (1.15, 1.5), (1.1, 1.4)),
+    1: ((1.5, 2.5), (1.5, 2.2), (1.3, 1.8), (1.1, 1.5), (1.1, 1.4)),
+}  # by threads
 TARGETS = (
-    *_targets("CTranslate2 int8", "tfexport int8", 2, (1.5, 2.5), (1.3, 2), (1.1, 1.6), (1.15, 1.5), (1.1, 1.4)),
-    *_targets("CTranslate2 int8", "tfexport int8", 1, (1.5, 2.5), (1.5, 2.2), (1.3, 1.8), (1.1, 1.5), (1.1, 1.4)),
+    *(
+        target
+        for ours in ("tfexport int8", "tfexport calibrated int8")
+        for threads, wanted in _CTRANSLATE2_INT8.items()
+        for target in _targets("CTranslate2 int8", ours, threads, *wanted)
+    ),
     *_targets("CTranslate2 int8", "tfexport int4", 2, (2.2, 3), (1.4, 2)),
     *_targets("Optimum fp32", "tfexport fp32", 2, (1.5, 2), (3.3, 4.5), (2.6, 3.5), (2.4, 3), (1.8, 2.5)),
     Target(RECOMPUTING, "tfexport fp32", 2, "B1 K1 T100", 10, 30),

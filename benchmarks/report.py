@@ -194,12 +194,12 @@ def _growth_table(found: Sequence[Growth]) -> Table:
 def _small_table(found: Sequence[SmallEnd]) -> Table:
     rows = []
     for end in found:
-        speeds = [f"{speed:.1f} ({1e3 / speed:.2f})" for speed in (end.theirs, end.ours)]
+        speeds = [f"{speed:.1f} ({1e3 / speed:.2f})" for speed in (end.peer_speed, end.speed)]
         spread = f"{end.lowest:.2f}-{end.highest:.2f}"
         target = "" if end.must is None else f"{end.must:g} / {end.goal:g}"
-        rows.append([end.how, end.peer, str(end.sentences), *speeds, f"{end.ratio:.2f}", spread, target])
-    peer = ["peer", "sentences", "its sentences/s (ms)", "tfexport int8"]
-    header = ["one core", *peer, "ratio", "spread", "must / goal"]
+        rows.append([end.how, end.peer, end.ours, str(end.sentences), *speeds, f"{end.ratio:.2f}", spread, target])
+    who = ["peer", "ours", "sentences", "sentences/s (ms) of the peer", "of ours"]
+    header = ["one core", *who, "ratio", "spread", "must / goal"]
     return "Small end: 6 + 2 layers, d_model 256, FFN 1536, 32,000 tokens", header, rows
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PRECISIONS = ("fp32", "int8", "int4")
+CALIBRATED = "tfexport calibrated int8"  # activations in fixed steps
 
 # Without these its threads sleep between operators, which made it 2 to 3 times slower on small machines.
 ACTIVE_WAITING = {"OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": "1000000"}
@@ -29,6 +30,11 @@ def _ours(precision: str) -> Entry:
     return Entry(f"tfexport {precision}", "bundle", f"bundle-{precision}", settings, False, precision == "fp32")
 
 
+def _calibrated(name: str) -> Entry:
+    settings = "as tfexport int8; activations rounded in fixed steps, found on other texts"
+    return Entry(name, "bundle", "bundle-int8-calibrated", settings, is_peer=False, is_exact=False)
+
+
 def _ctranslate2(compute_type: str) -> Entry:
     settings = "tokens in, tokens out; " + " ".join(f"{k}={v}" for k, v in ACTIVE_WAITING.items())
     name, material = f"CTranslate2 {compute_type}", f"ctranslate2-{compute_type}"
@@ -39,6 +45,7 @@ def _ctranslate2(compute_type: str) -> Entry:
 
 ENTRIES = (
     *(_ours(precision) for precision in PRECISIONS),
+    _calibrated(CALIBRATED),
     _ctranslate2("int8"),
     _ctranslate2("float32"),
     Entry(
@@ -76,6 +83,7 @@ SLIMT_WHOLE = Entry(
 SMALL = Entry(
     "tfexport int8, small", "bundle", "bundle-int8", "text in, text out; no shortlist", is_peer=False, is_exact=False
 )
+SMALL_CALIBRATED = _calibrated(f"{CALIBRATED}, small")
 CPP_COMMAND = Entry("tfexport int8, C++", "", "bundle-int8", "the command tfexport-cli", is_peer=False, is_exact=False)
-BY_NAME = {entry.name: entry for entry in (*ENTRIES, SLIMT, SLIMT_WHOLE, SMALL, CPP_COMMAND)}
+BY_NAME = {entry.name: entry for entry in (*ENTRIES, SLIMT, SLIMT_WHOLE, SMALL, SMALL_CALIBRATED, CPP_COMMAND)}
 OURS_EXACT = "tfexport fp32"

@@ -13,7 +13,7 @@ from benchmarks.cold.measure import measure_cold
 from benchmarks.errors import BenchmarkError
 from benchmarks.growth import measure_growth
 from benchmarks.machine import describe_machine
-from benchmarks.materials import Workshop, size_on_disk, untrained_base
+from benchmarks.materials import Workshop, calibration_text, size_on_disk, untrained_base
 from benchmarks.places import CACHE, CPP_PROGRAM, PEERS, RESULTS
 from benchmarks.report import Floor, Results, Size, show, write
 from benchmarks.roster import BY_NAME, CPP_COMMAND
@@ -35,6 +35,7 @@ class RunOptions:
     turn_seconds: float = 0.4
     trained: Path | None = None  # checkpoint for natural lengths
     text: Path | None = None  # source text for it and for the small end
+    calibration: Path | None = None  # text for the activations of the trained model; None: random
     sentences: int = 200
     base: Path | None = None  # None: made from train/configs/base.yaml
     bundles: Mapping[str, Path] = field(default_factory=dict)  # of the base model, by material
@@ -71,9 +72,10 @@ def run(options: RunOptions) -> Results:
     """Writes the files after every part. Raises TfexportError."""
     _check(options)
     path = options.base or untrained_base(options.cache)
-    workshop = _workshop(options, path, options.bundles)
+    base = load_checkpoint(path)
+    workshop = _workshop(options, path, base, options.bundles)
     settings = Settings(options.rounds, options.turn_seconds, _say)
-    bench = Bench(options, workshop, load_checkpoint(path), settings)
+    bench = Bench(options, workshop, base, settings)
     results = Results(describe_machine(Path(sys.executable), options.peers))
     for name in options.parts:
         PARTS[name](results, bench)
@@ -82,8 +84,16 @@ def run(options: RunOptions) -> Results:
     return results
 
 
-def _workshop(options: RunOptions, checkpoint: Path, given: Mapping[str, Path]) -> Workshop:
-    return Workshop(checkpoint, options.cache / checkpoint.stem, options.peers, given, _say, options.reuse)
+def _workshop(
+    options: RunOptions,
+    path: Path,
+    checkpoint: Checkpoint,
+    given: Mapping[str, Path],
+    calibration: Path | None = None,
+) -> Workshop:
+    folder, tokenizer = options.cache / path.stem, checkpoint.source.tokenizer(checkpoint.config.unk_id)
+    text = calibration or calibration_text(tokenizer, folder / "calibration.txt")
+    return Workshop(path, folder, options.peers, given, text, _say, options.reuse)
 
 
 def _check(options: RunOptions) -> None:
@@ -114,7 +124,7 @@ def _trained(results: Results, bench: Bench) -> None:
     if options.trained is None or options.text is None or not rows:
         return
     sentences = texts.lines(options.text, options.sentences)
-    workshop = _workshop(options, options.trained, {})
+    workshop = _workshop(options, options.trained, load_checkpoint(options.trained), {}, options.calibration)
     found, checks = compare(rows, lambda row: sentences, workshop, bench.settings)
     results.rows += found
     results.checks += checks

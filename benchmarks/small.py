@@ -9,17 +9,18 @@ import statistics
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 
 import torch
 
 from benchmarks.arena import Arena, Worker
 from benchmarks.errors import BenchmarkError
-from benchmarks.materials import Workshop
-from benchmarks.roster import SLIMT, SLIMT_WHOLE, SMALL
+from benchmarks.materials import Workshop, calibration_text
+from benchmarks.roster import SLIMT, SLIMT_WHOLE, SMALL, SMALL_CALIBRATED
 from benchmarks.speed import Settings, open_worker
 from benchmarks.work import Work
-from tfexport_train.checkpoint import Checkpoint, TextSide, save_checkpoint
+from tfexport_train.checkpoint import Checkpoint, TextSide, load_checkpoint, save_checkpoint
 from tfexport_train.config import EncoderDecoderConfig
 from tfexport_train.model import EncoderDecoder
 
@@ -35,9 +36,10 @@ class SmallEnd:
 
     how: str  # "all at once" or "one by one"
     peer: str
+    ours: str
     sentences: int
-    ours: float  # sentences a second, best
-    theirs: float
+    speed: float  # of ours, sentences a second, best
+    peer_speed: float
     ratio: float  # median
     lowest: float
     highest: float
@@ -49,8 +51,11 @@ def measure_small_end(texts: Sequence[str], cache: Path, peers: Path, settings: 
     """Raises BenchmarkError where the peer is not to be had."""
     model = _peer_model(peers)
     checkpoint = _untrained(model, cache)
-    shop = Workshop(checkpoint, cache / checkpoint.stem, peers, {"slimt": model}, settings.say)
-    with Arena([open_worker(entry, shop, 1) for entry in (SLIMT, SLIMT_WHOLE, SMALL)]) as arena:
+    folder, side = cache / checkpoint.stem, load_checkpoint(checkpoint).source
+    text = calibration_text(side.tokenizer(SPECIAL_IDS["unk_id"]), folder / "calibration.txt")
+    shop = Workshop(checkpoint, folder, peers, {"slimt": model}, text, settings.say)
+    entries = (SLIMT, SLIMT_WHOLE, SMALL, SMALL_CALIBRATED)
+    with Arena([open_worker(entry, shop, 1) for entry in entries]) as arena:
         lengths = _lengths(arena.workers[SLIMT.name], texts)
         return [
             *_measure(arena, "one by one", Work(tuple(texts[:ALONE]), 1, None, 1, lengths[:ALONE]), settings),
@@ -92,12 +97,11 @@ def _measure(arena: Arena, how: str, work: Work, settings: Settings) -> list[Sma
     order = {"do": "time", "work": asdict(work), "seconds": settings.turn_seconds}
     answers = arena.take_turns(list(arena.workers), order, settings.rounds)
     seconds = {name: [min(turn["seconds"]) for turn in turns] for name, turns in answers.items()}
-    ours, count, found = seconds[SMALL.name], len(work.texts), []
-    for entry, must, goal in ((SLIMT, 0.8, 1.0), (SLIMT_WHOLE, None, None)):
-        theirs = seconds[entry.name]
-        each = [a / b for a, b in zip(theirs, ours, strict=True)]
-        speeds = count / min(ours), count / min(theirs)
-        settings.say(f"small end, {how}: {entry.name} {speeds[1]:.1f}, tfexport {speeds[0]:.1f} sentences/s")
+    count, found = len(work.texts), []
+    for (peer, must, goal), ours in product(((SLIMT, 0.8, 1.0), (SLIMT_WHOLE, None, None)), (SMALL, SMALL_CALIBRATED)):
+        each = [theirs / mine for theirs, mine in zip(seconds[peer.name], seconds[ours.name], strict=True)]
+        speeds = count / min(seconds[ours.name]), count / min(seconds[peer.name])
+        settings.say(f"small end, {how}: {peer.name} {speeds[1]:.1f}, {ours.name} {speeds[0]:.1f} sentences/s")
         ratios = statistics.median(each), min(each), max(each)
-        found.append(SmallEnd(how, entry.name, count, *speeds, *ratios, must, goal))
+        found.append(SmallEnd(how, peer.name, ours.name, count, *speeds, *ratios, must, goal))
     return found
