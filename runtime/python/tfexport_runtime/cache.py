@@ -114,14 +114,13 @@ class InPlaceCache:
         """
         common, beams = self.common[: len(places)], self.beams
         for first in {row - row % beams for row in copied}:
-            family = range(first, first + beams)
+            family = range(first, first + beams)  # all of them continue places of one sentence
             for row in family:
                 source, shared = sources[row], [0] * beams
+                before, used = self.common[source], int(self.lengths[source])
                 for other in family:
-                    twins = sources[other] == source
-                    shared[places[other] % beams] = (
-                        int(self.lengths[source]) if twins else self._common_of(source, sources[other])
-                    )
+                    continued = sources[other]
+                    shared[places[other] % beams] = used if continued == source else before[continued % beams]
                 common[places[row]] = shared
         return common
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tfexport_runtime.length_penalty import length_penalty
 from tfexport_runtime.options import TranslationOptions
@@ -25,8 +25,7 @@ class Decoded:
     attention: dict[str, FloatArray] = field(default_factory=dict)  # as of Hypothesis; only of a search that gives it
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):  # one for every row and step: a tuple is made in a fifth of a dataclass's time
     """The newest token of a beam, linked to what came before. The root is what the decoder read before a hypothesis."""
 
     parent: Node | None
@@ -119,11 +118,10 @@ class SentenceSearch:
 
     def result(self) -> list[Decoded]:
         """Finished hypotheses by score; then, where they are too few, the live beams that were cut."""
-        finished = [self._decoded(node, score, "eos") for score, node in self._finished]
-        cut = [self._decoded(node, self._score(node), self._cut) for node in self._live]
-        return (finished + sorted(cut, key=lambda d: -d.score))[
-            : self._options.n_best if not self._options.sampling else 1
-        ]
+        finished: list[tuple[float, Node, FinishReason]] = [(score, node, "eos") for score, node in self._finished]
+        cut = [(self._score(node), node, self._cut) for node in self._live]
+        best = finished + sorted(cut, key=lambda found: -found[0])
+        return [self._decoded(*found) for found in best[: 1 if self._options.sampling else self._options.n_best]]
 
     def _finish(self, node: Node) -> None:
         self._finished.append((self._score(node), node))
@@ -144,7 +142,7 @@ class SentenceSearch:
         bound = max(self._penalty(best.total, best.length + 1), self._penalty(best.total, self.limit))
         return bound <= self._finished[-1][0]
 
-    def _decoded(self, node: Node, score: float, reason: FinishReason) -> Decoded:
+    def _decoded(self, score: float, node: Node, reason: FinishReason) -> Decoded:
         path = node.path()
         ids = tuple(n.token for n in path if n is not node or reason != "eos")
         return Decoded(ids, score, tuple(n.log_prob for n in path), reason)
