@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from tests.export.conftest import make_checkpoint
-from tfexport.formats.onnx_pair import quantise
 from tfexport.passes.encoder_state import ENCODER_STATE, encoder_state
-from tfexport.precision import Precision, PrecisionChoice
+from tfexport.passes.quantise_blocks import quantise_blocks
+from tfexport.passes.quantise_int8 import REDUCED_RANGE, Int8Form, quantise_int8
 from tfexport_runtime.bundle import Bundle
 
 BundleOf = Callable[[str, str], Bundle]
@@ -55,10 +55,17 @@ def test_states_equal_pytorch(form: str, operators: str, bundle_of: BundleOf) ->
     np.testing.assert_allclose(states, expected, atol=1e-6 * max(1.0, float(np.abs(expected).max())))
 
 
-@pytest.mark.parametrize(("precision", "noise"), [("int8", 0.05), ("int8-weight", 0.02), ("int4", 0.3)])
-def test_reduced_precisions_give_them_as_well(precision: Precision, noise: float, bundle_of: BundleOf) -> None:
-    bundle = bundle_of("paper", "ort")
-    encoder = quantise(with_states(bundle, "paper"), PrecisionChoice(precision, False, "here"), lambda weight: False)
+REDUCED: dict[str, tuple[Callable[[ir.Model], tuple[ir.Model, bool]], float]] = {  # and the noise that is allowed
+    "int8": (lambda model: quantise_int8(model, lambda weight: False, Int8Form(REDUCED_RANGE)), 0.05),
+    "int8-weight": (lambda model: quantise_blocks(model, 8, lambda weight: False), 0.02),
+    "int4": (lambda model: quantise_blocks(model, 4, lambda weight: False), 0.3),
+}
+
+
+@pytest.mark.parametrize("precision", REDUCED)
+def test_reduced_precisions_give_them_as_well(precision: str, bundle_of: BundleOf) -> None:
+    bundle, (quantise, noise) = bundle_of("paper", "ort"), REDUCED[precision]
+    encoder, _ = quantise(with_states(bundle, "paper"))
     states = states_of(bundle, encoder)
     expected = expected_states("paper")
     assert 0 < np.square(states - expected).mean() ** 0.5 < noise * expected.std()
