@@ -66,9 +66,11 @@ class FloatRun:
                 **{_past(name): array for name, array in cross.items() if name.startswith("present.")},
             }
             outputs = self._run("decoder", inputs, alive)
-            given = target.prefix_ids[step : step + 1]
-            tokens = np.full_like(tokens, given[0]) if given else outputs["candidate_ids"]
             past = {_past(name): array for name, array in outputs.items() if name.startswith("present.")}
+            if step < len(target.prefix_ids):  # which may hold `eos`
+                tokens = np.full_like(tokens, target.prefix_ids[step])
+                continue
+            tokens = outputs["candidate_ids"]
             alive &= tokens[:, 0] != target.eos_id
             if not alive.any():
                 break

@@ -22,6 +22,7 @@ from tfexport.__main__ import main
 from tfexport.calibration import TEXTS, activation_ranges, evenly_spaced
 from tfexport.errors import ExportError
 from tfexport.export import ExportOptions, export_bundle
+from tfexport.float_run import FloatRun
 from tfexport.formats.onnx_pair import rounded_once
 from tfexport.formats.read_graph import read_graph
 from tfexport.passes.double_sums import rough_operators
@@ -94,6 +95,20 @@ def test_the_ranges_are_those_of_pytorch_without_padding_and_without_what_follow
                 np.testing.assert_allclose((both.lowest, both.highest), expected[weight], rtol=1e-4, atol=1e-5)
             compared += 1
     assert compared > 8
+
+
+def test_a_prefix_that_holds_the_end_token_does_not_end_a_sentence(bundle_of: Callable[[str, str], Bundle]) -> None:
+    config, steps = make_checkpoint("paper").config, []
+    target = search_target(config, config.target_vocab_size, (config.eos_id, 8))
+
+    def look(graph: str, name: str, array: np.ndarray, real: np.ndarray) -> None:
+        if name == "logits":
+            steps.append(real.all())
+
+    graphs = graphs_of(bundle_of("paper", "ort"))
+    FloatRun(graphs, target, config.pad_id, lambda graph, value: False, look).translate([[5, 6]], most_generated=2)
+    assert len(steps) >= 3  # `start`, `eos`, 8
+    assert all(steps[:3])
 
 
 PRODUCTS = """

@@ -25,7 +25,7 @@ class Decoded:
     attention: dict[str, FloatArray] = field(default_factory=dict)  # as of Hypothesis; only of a search that gives it
 
 
-class Node(NamedTuple):  # one for every row and step: a tuple is made in a fifth of a dataclass's time
+class Node(NamedTuple):  # one for every row and step: a tuple is made in a quarter of a dataclass's time
     """The newest token of a beam, linked to what came before. The root is what the decoder read before a hypothesis."""
 
     parent: Node | None
