@@ -113,20 +113,22 @@ def export_bundle(
 
 def _check_reproducible(choice: PrecisionChoice, options: ExportOptions) -> None:
     """Raises ExportError where products with weights, or a format, have sums of floats."""
-    if choice.precision != "int8":
-        raise ExportError(f"--reproducible is of int8, whose sums are exact, not of {choice.precision}: leave it out")
+    _check_int8("--reproducible", choice, options)
     if options.keep_float:
         raise ExportError("--reproducible has no products in float: leave out --keep-float")
+
+
+def _check_int8(flag: str, choice: PrecisionChoice, options: ExportOptions) -> None:
+    """Raises ExportError where there are no products in 8 bits."""
+    if choice.precision != "int8":
+        raise ExportError(f"{flag} is of int8, not of {choice.precision}: leave it out")
     if options.format not in ("onnx", "ort"):
-        raise ExportError(f"--reproducible is of the formats onnx and ort, not of {options.format}: leave it out")
+        raise ExportError(f"{flag} is of the formats onnx and ort, not of {options.format}: leave it out")
 
 
 def _check_calibration(choice: PrecisionChoice, options: ExportOptions) -> None:
-    """Raises ExportError where nothing is rounded, or where the format does not have it."""
-    if choice.precision != "int8":
-        raise ExportError(f"--calibrate is of int8, not of {choice.precision}: leave it out")
-    if options.format not in ("onnx", "ort"):
-        raise ExportError(f"--calibrate is of the formats onnx and ort, not of {options.format}: leave it out")
+    """Raises ExportError where no activation is rounded, and without a text."""
+    _check_int8("--calibrate", choice, options)
     if not any(text.strip() for text in options.calibration or ()):
         raise ExportError("the text to calibrate with is empty; give some hundred lines like those to come")
 

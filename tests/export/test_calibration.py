@@ -68,10 +68,7 @@ def test_the_ranges_are_those_of_pytorch_without_padding_and_without_what_follow
     form: str, bundle_of: Callable[[str, str], Bundle]
 ) -> None:
     checkpoint = make_checkpoint(form)
-    graphs = {
-        name: ir.external_data.load_to_model(read_graph(bundle_of(form, "ort"), name))
-        for name in ("encoder", "decoder")
-    }
+    graphs = graphs_of(bundle_of(form, "ort"))
     vocabularies = TorchTranslator.from_checkpoint(checkpoint).vocabularies
     expected = ranges_in_torch(checkpoint, [line for line in LINES if line])
     compared = 0
